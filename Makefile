@@ -1,0 +1,74 @@
+# `make demo` and `make test` do all their own set-up; everything lives in .venv and build/.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+EXTRAS := data,demo,plot,bench,dev
+NATIVE := CMakeLists.txt $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.inc')
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export CMAKE_BUILD_PARALLEL_LEVEL = 2
+
+.PHONY: help setup demo test lint types native-test python-test bench fuzz sanitize clean
+
+help:
+	@echo "make demo         build the demo corpus and its phrase vocabulary, and show both"
+	@echo "make test         lint, types, native unit tests, Python tests"
+	@echo "make bench        the vocabulary benchmark on a small generated corpus (see benchmarks/README.md for the real one)"
+	@echo "make fuzz         libFuzzer with AddressSanitizer on loader and encoder, a minute each (needs clang)"
+	@echo "make sanitize     native unit tests under Address-, UndefinedBehaviour- and ThreadSanitizer"
+	@echo "make clean        remove .venv, build and demo"
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt $(NATIVE)
+	@command -v c++ >/dev/null || { echo "a C++20 compiler is missing: apt-get install g++" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than Python 3.11: make PYTHON=python3.11" >&2; exit 2; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { echo "python venv is missing: apt-get install python3-venv" >&2; exit 2; }
+	$(BIN)/pip install -q -c constraints.txt scikit-build-core nanobind cmake ninja
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install -q -c constraints.txt --no-build-isolation -e '.[$(EXTRAS)]'
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/pixnar demo -o demo
+
+test: lint types native-test python-test
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+build/native-tests/.configured: $(READY)
+	$(BIN)/cmake -S . -B build/native-tests -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DPIXNAR_MODULE=OFF -DPIXNAR_TESTS=ON >/dev/null
+	@touch $@
+
+native-test: build/native-tests/.configured
+	$(BIN)/cmake --build build/native-tests
+	$(BIN)/ctest --test-dir build/native-tests --output-on-failure
+
+python-test: $(READY)
+	$(BIN)/pytest -q
+
+bench: $(READY)
+	$(BIN)/pixnar bench vocab --generated 200000 --generated-size 32768 --json build/bench-vocab.json
+
+sanitize: $(READY)
+	@for set in address,undefined thread; do \
+	  dir=build/sanitize-$$(echo $$set | tr , -); \
+	  $(BIN)/cmake -S . -B $$dir -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPIXNAR_MODULE=OFF -DPIXNAR_TESTS=ON -DPIXNAR_SANITIZE=$$set >/dev/null && \
+	  $(BIN)/cmake --build $$dir && $(BIN)/ctest --test-dir $$dir --output-on-failure || exit 1; \
+	done
+
+FUZZ_SECONDS ?= 60
+fuzz: $(READY)
+	@command -v clang++ >/dev/null || { echo "libFuzzer needs clang: apt-get install clang" >&2; exit 2; }
+	$(BIN)/cmake -S . -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPIXNAR_MODULE=OFF -DPIXNAR_FUZZ=ON -DPIXNAR_SANITIZE=address,undefined >/dev/null
+	$(BIN)/cmake --build build/fuzz
+	mkdir -p build/fuzz/corpus-encode build/fuzz/corpus-load
+	build/fuzz/fuzz_encode -max_total_time=$(FUZZ_SECONDS) -max_len=512 -print_final_stats=1 build/fuzz/corpus-encode
+	build/fuzz/fuzz_load -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -print_final_stats=1 build/fuzz/corpus-load
+
+clean:
+	rm -rf $(VENV) build demo

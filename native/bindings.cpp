@@ -1,0 +1,248 @@
+// The only file that sees Python: arrays in, arrays out, GIL released while the core works.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "common/parallel.hpp"
+#include "vocab/build/builder.hpp"
+#include "vocab/encoder.hpp"
+#include "vocab/tables.hpp"
+#include "vocab/text.hpp"
+
+namespace nb = nanobind;
+using namespace pixnar;
+
+namespace {
+
+template <class T> using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <class T> using Out = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
+
+template <class T> std::span<const T> view(const In<T>& array) { return {array.data(), array.shape(0)}; }
+
+template <class T> Out<T> give(std::vector<T>&& values) {
+    auto* held = new std::vector<T>(std::move(values));
+    nb::capsule owner(held, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+    return Out<T>(held->data(), {held->size()}, owner);
+}
+
+// Edges cross the border as plain 64-bit numbers, two per edge.
+Out<uint64_t> give(std::vector<Edge>&& edges) {
+    static_assert(sizeof(Edge) == 2 * sizeof(uint64_t));
+    auto* held = new std::vector<Edge>(std::move(edges));
+    nb::capsule owner(held, [](void* p) noexcept { delete static_cast<std::vector<Edge>*>(p); });
+    return Out<uint64_t>(reinterpret_cast<uint64_t*>(held->data()), {held->size() * 2}, owner);
+}
+
+std::span<const Edge> edges(const In<uint64_t>& array) {
+    return {reinterpret_cast<const Edge*>(array.data()), array.shape(0) / 2};
+}
+
+std::string_view view(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
+
+// ASCII texts are normalised here, all others by the Python function that defines what normal is.
+nb::bytes normalize_lines(const nb::sequence& texts, const nb::callable& normalize) {
+    std::string lines;
+    bool first = true;
+    for (nb::handle text : texts) {
+        if (!first) lines += '\n';
+        first = false;
+        if (!PyUnicode_Check(text.ptr())) throw nb::type_error("texts must be strings");
+        if (PyUnicode_IS_ASCII(text.ptr())) {
+            Py_ssize_t size = 0;
+            const char* data = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+            append_normal_ascii({data, static_cast<size_t>(size)}, lines);
+        } else {
+            const nb::object normal = normalize(text);
+            Py_ssize_t size = 0;
+            const char* data = PyUnicode_AsUTF8AndSize(normal.ptr(), &size);
+            if (data == nullptr) throw nb::python_error();
+            lines.append(data, static_cast<size_t>(size));
+        }
+    }
+    return nb::bytes(lines.data(), lines.size());
+}
+
+// Looks for Ctrl-C even when nobody listens.
+Progress from_python(nb::object callback) {
+    return [callback](const std::string& stage, uint64_t done, uint64_t total) {
+        nb::gil_scoped_acquire gil;
+        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+        if (!callback.is_none() && !stage.empty()) callback(stage, done, total);
+    };
+}
+
+// The tables of one vocabulary, kept alive together with the arrays they look into.
+class Coder {
+  public:
+    explicit Coder(const nb::dict& arrays) {
+        tables_.tokens = {get<uint8_t>(arrays, "kinds"), get<uint64_t>(arrays, "offsets"), get<uint8_t>(arrays, "bytes"),
+                          get<uint16_t>(arrays, "scores")};
+        tables_.spacing_chars = get<uint32_t>(arrays, "spacing_chars");
+        tables_.spacing_rule = get<uint8_t>(arrays, "spacing_rule");
+        tables_.atom_offsets = get<uint64_t>(arrays, "atom_offsets");
+        tables_.atom_bytes = get<uint8_t>(arrays, "atom_bytes");
+        tables_.atom_tokens = get<uint32_t>(arrays, "atom_tokens");
+        tables_.atom_costs = get<uint64_t>(arrays, "atom_costs");
+        tables_.atom_slots = get<uint64_t>(arrays, "atom_slots");
+        tables_.phrase_edges = edges(hold<uint64_t>(arrays, "phrase_edges"));
+        tables_.piece_edges = edges(hold<uint64_t>(arrays, "piece_edges"));
+        nb::gil_scoped_release released;
+        if (const std::string problem = tables_.problem(); !problem.empty()) throw std::invalid_argument(problem);
+    }
+
+    // Texts are normalised, one per line.
+    nb::tuple encode_lines(const nb::bytes& lines, size_t count, unsigned threads) const {
+        std::vector<std::string_view> texts;
+        texts.reserve(count);
+        std::vector<uint32_t> ids;
+        std::vector<int64_t> offsets(count + 1);
+        {
+            nb::gil_scoped_release released;
+            std::string_view rest = view(lines);
+            for (size_t i = 0; i < count; ++i) {
+                const size_t end = std::min(rest.find('\n'), rest.size());
+                if (end >= longest_text) throw std::length_error("a text has 16 MiB or more: split it");
+                texts.push_back(rest.substr(0, end));
+                rest.remove_prefix(std::min(end + 1, rest.size()));
+            }
+            encode_all(texts, ids, offsets, threads);
+        }
+        return nb::make_tuple(give(std::move(ids)), give(std::move(offsets)));
+    }
+
+    nb::bytes decode(const In<uint32_t>& ids) const {
+        std::string text;
+        {
+            nb::gil_scoped_release released;
+            for (const uint32_t id : view(ids))
+                if (id >= tables_.tokens.size())
+                    throw std::out_of_range("token id " + std::to_string(id) + " is not below the vocabulary size " +
+                                            std::to_string(tables_.tokens.size()));
+            text = pixnar::decode(tables_, view(ids));
+        }
+        return nb::bytes(text.data(), text.size());
+    }
+
+  private:
+    template <class T> In<T> hold(const nb::dict& arrays, const char* name) {
+        if (!arrays.contains(name)) throw std::invalid_argument(std::string("array ") + name + " is missing");
+        auto array = nb::cast<In<T>>(arrays[name]);
+        held_.push_back(nb::borrow(arrays[name]));
+        return array;
+    }
+    template <class T> std::span<const T> get(const nb::dict& arrays, const char* name) {
+        return view(hold<T>(arrays, name));
+    }
+
+    void encode_all(const std::vector<std::string_view>& texts, std::vector<uint32_t>& ids, std::vector<int64_t>& offsets,
+                    unsigned threads) const {
+        constexpr size_t chunk = 1024;
+        const size_t chunks = (texts.size() + chunk - 1) / chunk;
+        threads = static_cast<unsigned>(std::min<size_t>(usable_threads(threads), std::max<size_t>(chunks, 1)));
+        std::vector<std::vector<uint32_t>> parts(chunks);
+        std::vector<Encoder> encoders(threads, Encoder(tables_));
+        Workers{threads, {}, {}}.run(chunks, [&](size_t part, unsigned thread) {
+            for (size_t i = part * chunk; i < std::min((part + 1) * chunk, texts.size()); ++i) {
+                const size_t before = parts[part].size();
+                encoders[thread].encode(texts[i], parts[part]);
+                offsets[i + 1] = static_cast<int64_t>(parts[part].size() - before);
+            }
+        });
+        for (size_t i = 0; i < texts.size(); ++i) offsets[i + 1] += offsets[i];
+        if (chunks == 1) {
+            ids = std::move(parts[0]);
+            return;
+        }
+        ids.reserve(static_cast<size_t>(offsets.back()));
+        for (auto& part : parts) {
+            ids.insert(ids.end(), part.begin(), part.end());
+            part = {};
+        }
+    }
+
+    std::vector<nb::object> held_;
+    Tables tables_;
+};
+
+nb::dict build_lookup_py(const In<uint8_t>& kinds, const In<uint64_t>& offsets, const In<uint8_t>& bytes,
+                         const In<uint16_t>& scores, const In<uint32_t>& chars, const In<uint8_t>& rule) {
+    Lookup lookup;
+    {
+        nb::gil_scoped_release released;
+        lookup = build_lookup({view(kinds), view(offsets), view(bytes), view(scores)}, view(chars), view(rule));
+    }
+    nb::dict out;
+    out["atom_offsets"] = give(std::move(lookup.atom_offsets));
+    out["atom_bytes"] = give(std::move(lookup.atom_bytes));
+    out["atom_tokens"] = give(std::move(lookup.atom_tokens));
+    out["atom_costs"] = give(std::move(lookup.atom_costs));
+    out["atom_slots"] = give(std::move(lookup.atom_slots));
+    out["phrase_edges"] = give(std::move(lookup.phrase_edges));
+    out["piece_edges"] = give(std::move(lookup.piece_edges));
+    return out;
+}
+
+nb::dict build(Builder& builder, nb::object progress) {
+    BuiltVocabulary built;
+    {
+        const Progress callback = from_python(progress);
+        nb::gil_scoped_release released;
+        built = builder.build(callback);
+    }
+    nb::dict out;
+    out["kinds"] = give(std::move(built.kinds));
+    out["offsets"] = give(std::move(built.offsets));
+    out["bytes"] = give(std::move(built.bytes));
+    out["scores"] = give(std::move(built.scores));
+    out["uses"] = give(std::move(built.uses));
+    out["spacing_chars"] = give(std::move(built.spacing_chars));
+    out["spacing_rule"] = give(std::move(built.spacing_rule));
+    out["lengths"] = give(std::move(built.lengths));
+    nb::dict facts;
+    facts["rows"] = built.rows;
+    facts["docids"] = built.docids;
+    facts["text_bytes"] = built.text_bytes;
+    facts["words"] = built.words;
+    facts["frequent_words"] = built.frequent_words;
+    facts["min_count"] = built.min_count;
+    facts["candidates"] = built.candidates;
+    facts["spilled_bytes"] = built.spilled_bytes;
+    out["facts"] = facts;
+    return out;
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+    m.doc() = "The native core of pixnar.";
+    m.attr("FIXED_TOKENS") = fixed_tokens;
+    m.def("default_min_count", &default_min_count, nb::arg("docids"));
+    m.def("normalize_lines", &normalize_lines, nb::arg("texts"), nb::arg("normalize"));
+    m.def("score_of", &score_of, nb::arg("count"));
+    m.def("build_lookup", &build_lookup_py, nb::arg("kinds"), nb::arg("offsets"), nb::arg("bytes"), nb::arg("scores"),
+          nb::arg("spacing_chars"), nb::arg("spacing_rule"));
+    nb::class_<Coder>(m, "Coder")
+        .def(nb::init<const nb::dict&>(), nb::arg("arrays"))
+        .def("encode_lines", &Coder::encode_lines, nb::arg("lines"), nb::arg("count"), nb::arg("threads"))
+        .def("decode", &Coder::decode, nb::arg("ids"));
+    nb::class_<Builder>(m, "Builder")
+        .def("__init__",
+             [](Builder* self, uint64_t size, uint64_t min_count, uint32_t max_words, bool weighted,
+                bool edge_punctuation, unsigned threads, uint64_t max_memory, const std::string& scratch_folder) {
+                 new (self) Builder({size, min_count, max_words, weighted, edge_punctuation, threads, max_memory,
+                                     scratch_folder});
+             },
+             nb::arg("size"), nb::arg("min_count"), nb::arg("max_words"), nb::arg("weighted"),
+             nb::arg("edge_punctuation"), nb::arg("threads"), nb::arg("max_memory"), nb::arg("scratch_folder"))
+        .def("add_lines", [](Builder& self, const nb::bytes& lines) {
+            const std::string_view text = view(lines);
+            nb::gil_scoped_release released;
+            self.add_lines(text);
+        }, nb::arg("lines"))
+        .def("build", &build, nb::arg("progress").none());
+}

@@ -1,0 +1,1 @@
+"""PIXNAR: generative retrieval in one transformer pass."""

@@ -1,0 +1,25 @@
+"""corpus: a folder, TSV files, an ir_datasets id or Parquet come in;
+documents, docids, queries and qrels stream out, checked on the way.
+"""
+
+from pixnar.corpus.badrows import Skipped
+from pixnar.corpus.demo import DemoStats, write_demo
+from pixnar.corpus.reader import Corpus, open_corpus
+from pixnar.corpus.records import DocidRow, Document, Progress, Qrel, Query
+from pixnar.corpus.texts import read_texts
+from pixnar.corpus.write import write_corpus
+
+__all__ = [
+    "Corpus",
+    "DemoStats",
+    "DocidRow",
+    "Document",
+    "Progress",
+    "Qrel",
+    "Query",
+    "Skipped",
+    "open_corpus",
+    "read_texts",
+    "write_corpus",
+    "write_demo",
+]

@@ -1,0 +1,166 @@
+"""How anything of ours reaches the disk: whole or not at all, versioned, checksummed, memory-mapped when read.
+
+A *container* is one file: a 64-byte header, a JSON directory, then named arrays aligned to 64 bytes. Every byte of it
+is covered by a checksum. docs/file-formats.md has the layout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import struct
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from pixnar.errors import FileFormatError, PixnarError
+
+_HEADER = struct.Struct("<8s8sIIQQQQ")  # magic, kind, version, reserved, directory size, file size, directory hash, hash
+_MAGIC = b"\x89PIXNAR\n"
+_ALIGN = 64
+_DTYPES = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64, "i64": np.int64, "f32": np.float32}
+_DTYPE_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
+assert _HEADER.size <= _ALIGN
+
+
+@dataclass(frozen=True)
+class Container:
+    """The contents of a container file; the arrays are read-only views of the mapped file."""
+
+    meta: dict[str, Any]
+    arrays: dict[str, NDArray[Any]]
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Write aside, flush to disk, rename: readers see the old file or the new one, never half of either.
+
+    The permissions are those an ordinary new file would get, and nothing is left behind when the block raises.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise PixnarError(f"{target} is a folder: give the path of a file to write")
+    if not target.parent.is_dir():
+        raise PixnarError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
+    try:
+        fd, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    except OSError as error:
+        raise PixnarError(f"cannot write {target}: {error.strerror}") from error
+    try:
+        with os.fdopen(fd, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)
+        os.replace(name, target)
+        sync_folder(target.parent)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename inside `folder` survive a power cut."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_container(
+    path: str | os.PathLike[str], kind: str, version: int, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+) -> None:
+    """Write named one-dimensional arrays and a JSON-able `meta` to one file, atomically.
+
+    The same content gives the same bytes.
+    """
+    entries = []
+    position = 0
+    flat = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    for name, array in flat.items():
+        position += -position % _ALIGN
+        entries.append(
+            {
+                "name": name,
+                "dtype": _DTYPE_NAMES[array.dtype],
+                "offset": position,  # counted from the first array, so that the directory's own length does not matter
+                "size": array.nbytes,
+                "xxh3": f"{xxhash.xxh3_64_intdigest(memoryview(array).cast('B')):016x}",
+            }
+        )
+        position += array.nbytes
+    directory = json.dumps({"meta": dict(meta), "arrays": entries}, ensure_ascii=False, sort_keys=True).encode()
+    start = _ALIGN + len(directory)
+    start += -start % _ALIGN
+    fields = (_MAGIC, kind.encode().ljust(8, b"\0"), version, 0, len(directory), start + position)
+    head = _HEADER.pack(*fields, xxhash.xxh3_64_intdigest(directory), 0)
+    head = _HEADER.pack(*fields, xxhash.xxh3_64_intdigest(directory), xxhash.xxh3_64_intdigest(head[:-8]))
+    with atomic_write(path) as file:
+        file.write(head.ljust(_ALIGN, b"\0"))
+        file.write(directory.ljust(start - _ALIGN, b"\0"))
+        for entry, array in zip(entries, flat.values(), strict=True):
+            gap = start + entry["offset"] - file.tell()
+            file.write(b"\0" * gap)
+            file.write(memoryview(array).cast("B"))
+
+
+def read_container(path: str | os.PathLike[str], kind: str, version: int, *, verify: bool = True) -> Container:
+    """Map a container of the given kind, at most of `version`; `verify` also checks every array's checksum."""
+    where = Path(path)
+    try:
+        with open(where, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < _ALIGN:
+                raise _broken(where, f"it has {size} bytes, less than a header", kind)
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise FileFormatError(f"cannot open {where}: {reason}; expected a {kind} file") from error
+    head = mapped[: _HEADER.size]
+    magic, found_kind, found_version, _, directory_size, file_size, directory_hash, head_hash = _HEADER.unpack(head)
+    if magic != _MAGIC:
+        raise FileFormatError(f"{where} is not a pixnar file: its first bytes are {magic!r}; expected a {kind} file")
+    if xxhash.xxh3_64_intdigest(head[:-8]) != head_hash or any(mapped[_HEADER.size : _ALIGN]):
+        raise _broken(where, "its header is damaged", kind)
+    if found_kind.rstrip(b"\0") != kind.encode():
+        found = found_kind.rstrip(b"\0").decode(errors="replace")
+        raise FileFormatError(f"{where} holds a {found}, not a {kind}: give the path of a {kind} file")
+    if found_version > version:
+        raise FileFormatError(
+            f"{where} has {kind} format {found_version}, this release reads up to {version}: upgrade pixnar"
+        )
+    if file_size != size:
+        raise _broken(where, f"it should have {file_size} bytes and has {size}", kind)
+    directory_bytes = mapped[_ALIGN : _ALIGN + directory_size]
+    if len(directory_bytes) != directory_size or xxhash.xxh3_64_intdigest(directory_bytes) != directory_hash:
+        raise _broken(where, "its directory is damaged", kind)
+    directory = json.loads(directory_bytes)
+    start = _ALIGN + directory_size
+    start += -start % _ALIGN
+    arrays = {}
+    view = memoryview(mapped)
+    for entry in directory["arrays"]:
+        begin = start + entry["offset"]
+        part = view[begin : begin + entry["size"]]
+        if len(part) != entry["size"]:
+            raise _broken(where, f"array {entry['name']} reaches past the end", kind)
+        if verify and f"{xxhash.xxh3_64_intdigest(part):016x}" != entry["xxh3"]:
+            raise _broken(where, f"array {entry['name']} does not match its checksum", kind)
+        arrays[entry["name"]] = np.frombuffer(part, _DTYPES[entry["dtype"]])
+    return Container(directory["meta"], arrays)
+
+
+def _broken(path: Path, why: str, kind: str) -> FileFormatError:
+    return FileFormatError(f"{path} is damaged or incomplete ({why}): copy or build the {kind} again")

@@ -1,0 +1,249 @@
+"""The phrase vocabulary: built from docids, encodes any text into the fewest tokens, decodes it back exactly."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixnar import _native
+from pixnar.errors import FileFormatError, VocabularyError
+from pixnar.storage import read_container, write_container
+from pixnar.vocab.normalize import normalize, normalize_lines
+from pixnar.vocab.protocol import Counts, EncodedBatch, Ids
+
+Progress = Callable[[str, int, int], None]
+
+GLUE, BLANK = 0, 1
+"""Marker tokens: no blank follows here / a blank follows here, where the learned spacing rule says otherwise."""
+FIXED_TOKENS = _native.FIXED_TOKENS
+"""Tokens that every vocabulary has: two markers, and each byte as the start and as the continuation of a word."""
+DEFAULT_SIZE = 131_072
+LARGEST_SIZE = 2**30
+
+_FILE_KIND, _FILE_VERSION = "vocab", 1
+_START, _CONTINUATION, _MARKER = 0, 1, 2
+_INGEST_ROWS = 20_000
+_TOKEN_ARRAYS = ("kinds", "offsets", "bytes", "scores", "spacing_chars", "spacing_rule")
+
+
+class Token(NamedTuple):
+    """A token as it is given to `Vocabulary.from_tokens`.
+
+    `continuation` marks a piece inside a word. `count` decides between segmentations with equally many tokens: the
+    higher the sum of log counts, the better.
+    """
+
+    text: str
+    continuation: bool = False
+    count: int = 0
+
+
+class Vocabulary:
+    """Phrases, words, pieces and bytes with one id each, wherever they stand.
+
+    >>> vocabulary = Vocabulary.build(["new york hotels", "new york pizza", "cheap hotels", "new york"], min_count=2)
+    >>> vocabulary.tokens("hotels in New York")
+    ['hotels', 'i', '##n', 'new york']
+    >>> vocabulary.decode(vocabulary.encode("Hotels in  New York!"))
+    'hotels in new york!'
+    """
+
+    kind = "phrase"
+    lossless = True
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> None:
+        self._arrays = dict(arrays)
+        self.meta = dict(meta)
+        self._coder = _native.Coder(self._arrays)
+
+    @classmethod
+    def build(
+        cls,
+        texts: Iterable[str],
+        size: int = DEFAULT_SIZE,
+        *,
+        min_count: int | None = None,
+        max_words: int = 8,
+        weighted: bool = False,
+        edge_punctuation: bool = False,
+        threads: int = 0,
+        max_memory: int | None = None,
+        scratch: str | os.PathLike[str] | None = None,
+        progress: Progress | None = None,
+    ) -> Vocabulary:
+        """Learn a vocabulary of at most `size` tokens from docids.
+
+        Every token beyond the fixed ones is used at least `min_count` times when the docids are encoded (default: by
+        the number of docids, 2 for thousands, 5 for 400 thousand, 20 for 20 million). A phrase has at most
+        `max_words` words and, unless `edge_punctuation`, begins and ends with a word. Equal docids count once, or as
+        often as they occur if `weighted`. Memory beyond `max_memory` bytes (default: 60 % of what is free) spills to
+        the folder `scratch`. The same docids give the same vocabulary whatever their order and the number of threads.
+        """
+        _check_range("size", size, FIXED_TOKENS, LARGEST_SIZE)
+        _check_range("max_words", max_words, 1, 16)
+        _check_range("min_count", 1 if min_count is None else min_count, 1, 2**40)
+        builder = _native.Builder(
+            size=size,
+            min_count=min_count or 0,
+            max_words=max_words,
+            weighted=weighted,
+            edge_punctuation=edge_punctuation,
+            threads=threads,
+            max_memory=max(max_memory or int(0.6 * _free_memory()), 64 << 20),
+            scratch_folder=os.fspath(scratch or tempfile.gettempdir()),
+        )
+        for lines in _lines(texts):
+            builder.add_lines(lines)
+        built = builder.build(progress)
+        facts = built.pop("facts")
+        if facts["docids"] == 0:
+            raise VocabularyError("there are no docids to build a vocabulary from: the input is empty")
+        arrays = {name: built[name] for name in _TOKEN_ARRAYS}
+        arrays |= _native.build_lookup(**arrays)
+        arrays |= {"uses": built["uses"], "lengths": built["lengths"]}
+        meta = {
+            "size": len(built["kinds"]),
+            "wanted_size": size,
+            "max_words": max_words,
+            "weighted": weighted,
+            "edge_punctuation": edge_punctuation,
+        }
+        # How much went to disk depends on the memory allowed; it must not change the file.
+        facts.pop("spilled_bytes")
+        return cls(arrays, meta | facts)
+
+    @classmethod
+    def from_tokens(cls, tokens: Iterable[Token]) -> Vocabulary:
+        """A vocabulary of given tokens; markers and bytes are added, and blanks follow the plain rule of prose.
+
+        >>> Vocabulary.from_tokens([Token("free night"), Token("points")]).tokens("points free night")
+        ['points', 'free night']
+        """
+        rows: dict[tuple[bytes, int], int] = {(b"", _MARKER): 0}
+        rows |= {(bytes([b]), kind): 0 for kind in (_START, _CONTINUATION) for b in range(256)}
+        for token in tokens:
+            rows[normalize(token.text).encode(), int(token.continuation)] = token.count
+        texts = [text for text, _ in rows]
+        kinds = [kind for _, kind in rows]
+        arrays: dict[str, NDArray[Any]] = {
+            "kinds": np.array([_MARKER, *kinds], np.uint8),
+            "offsets": np.cumsum([0, 0, *map(len, texts)], dtype=np.uint64),
+            "bytes": np.frombuffer(b"".join(texts), np.uint8),
+            "scores": np.array([0, *(_native.score_of(count) for count in rows.values())], np.uint16),
+            "spacing_chars": np.zeros(0, np.uint32),
+            "spacing_rule": np.tile(np.array([1, 1, 0, 0], np.uint8), 16),
+        }
+        try:
+            arrays |= _native.build_lookup(**arrays)
+        except ValueError as error:
+            raise VocabularyError(f"these tokens make no vocabulary: {error}") from error
+        arrays |= {"uses": np.zeros(len(kinds) + 1, np.uint64), "lengths": np.zeros(1, np.uint64)}
+        return cls(arrays, {"size": len(kinds) + 1})
+
+    def __len__(self) -> int:
+        return len(self._arrays["kinds"])
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({len(self):,} tokens)"
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes a token stands for (none for markers)."""
+        if not 0 <= token_id < len(self):
+            raise VocabularyError(f"token id {token_id} is not in 0 … {len(self) - 1}")
+        begin, end = self._arrays["offsets"][token_id : token_id + 2]
+        return self._arrays["bytes"][begin:end].tobytes()
+
+    def token(self, token_id: int) -> str:
+        """The token as a person would read it; pieces that continue a word start with ``##``."""
+        raw = self.token_bytes(token_id)
+        kind = self._arrays["kinds"][token_id]
+        if kind == _MARKER:
+            return "<glue>" if token_id == GLUE else "<blank>"
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError:
+            text = f"<0x{raw[0]:02X}>"
+        return f"##{text}" if kind == _CONTINUATION else text
+
+    @property
+    def token_counts(self) -> Counts:
+        """How often each token is used when the docids of the build are encoded."""
+        counts: Counts = self._arrays["uses"]
+        return counts
+
+    @property
+    def docid_lengths(self) -> Counts:
+        """How many docids of the build have 0, 1, 2 … tokens (the last entry counts the longer ones too)."""
+        lengths: Counts = self._arrays["lengths"]
+        return lengths
+
+    def encode(self, text: str) -> Ids:
+        """Normalise, then split into the fewest tokens; ties go to the more frequent ones."""
+        return self.encode_batch([text], threads=1).ids
+
+    def tokens(self, text: str) -> list[str]:
+        """The tokens of a text in readable form."""
+        return [self.token(int(v)) for v in self.encode(text)]
+
+    def encode_batch(self, texts: Sequence[str], *, threads: int = 0) -> EncodedBatch:
+        """`encode` for many texts on all cores (or on `threads`)."""
+        if isinstance(texts, str):
+            raise TypeError("encode_batch takes a sequence of texts; for one text use encode")
+        lines = normalize_lines(texts)
+        try:
+            return EncodedBatch(*self._coder.encode_lines(lines, len(texts), threads))
+        except ValueError as error:  # std::length_error
+            raise VocabularyError(str(error)) from error
+
+    def decode(self, ids: Sequence[int] | Ids) -> str:
+        """The text of any token sequence; for encoded text, its normal form."""
+        array = np.asarray(ids)
+        if array.size and not (0 <= array.min() and array.max() < len(self)):
+            wrong = next(int(v) for v in array if not 0 <= v < len(self))
+            raise VocabularyError(f"token id {wrong} is not in 0 … {len(self) - 1}")
+        return self._coder.decode(np.ascontiguousarray(array, np.uint32)).decode(errors="replace")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to one file, atomically; equal vocabularies give equal bytes."""
+        write_container(path, _FILE_KIND, _FILE_VERSION, self.meta, self._arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Vocabulary:
+        """Map a vocabulary file; its checksums and all internal references are verified."""
+        container = read_container(path, _FILE_KIND, _FILE_VERSION)
+        try:
+            vocabulary = cls(container.arrays, container.meta)
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise FileFormatError(f"{path} is not a usable vocabulary ({error}): build it again") from error
+        for name in ("uses", "lengths"):
+            if name not in container.arrays:
+                raise FileFormatError(f"{path} is not a usable vocabulary (array {name} is missing): build it again")
+        return vocabulary
+
+
+def _lines(texts: Iterable[str]) -> Iterator[bytes]:
+    rows = iter(texts)
+    while chunk := list(islice(rows, _INGEST_ROWS)):
+        yield normalize_lines(chunk)
+
+
+def _check_range(name: str, value: int, lowest: int, highest: int) -> None:
+    if not lowest <= value <= highest:
+        raise VocabularyError(f"{name} is {value:,}; it must be between {lowest:,} and {highest:,}")
+
+
+def _free_memory() -> int:
+    try:
+        with open("/proc/meminfo") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
