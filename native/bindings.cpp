@@ -220,9 +220,11 @@ nb::dict build(Builder& builder, nb::object progress) {
 
 NB_MODULE(_native, m) {
     m.doc() = "The native core of pixnar.";
+    nb::set_leak_warnings(false);  // a vocabulary that lives until the interpreter ends is no leak
     m.attr("FIXED_TOKENS") = fixed_tokens;
     m.def("default_min_count", &default_min_count, nb::arg("docids"));
     m.def("normalize_lines", &normalize_lines, nb::arg("texts"), nb::arg("normalize"));
+    m.def("char_kind", [](uint32_t code_point) { return static_cast<int>(char_kind(code_point)); }, nb::arg("code_point"));
     m.def("score_of", &score_of, nb::arg("count"));
     m.def("build_lookup", &build_lookup_py, nb::arg("kinds"), nb::arg("offsets"), nb::arg("bytes"), nb::arg("scores"),
           nb::arg("spacing_chars"), nb::arg("spacing_rule"));

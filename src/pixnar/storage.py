@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -116,33 +116,21 @@ def write_container(
             file.write(memoryview(array).cast("B"))
 
 
+def container_kind(path: str | os.PathLike[str]) -> str:
+    """What kind of container a file is, by its header alone."""
+    return _open(Path(path), "pixnar").kind
+
+
 def read_container(path: str | os.PathLike[str], kind: str, version: int, *, verify: bool = True) -> Container:
     """Map a container of the given kind, at most of `version`; `verify` also checks every array's checksum."""
     where = Path(path)
-    try:
-        with open(where, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size < _ALIGN:
-                raise _broken(where, f"it has {size} bytes, less than a header", kind)
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise FileFormatError(f"cannot open {where}: {reason}; expected a {kind} file") from error
-    head = mapped[: _HEADER.size]
-    magic, found_kind, found_version, _, directory_size, file_size, directory_hash, head_hash = _HEADER.unpack(head)
-    if magic != _MAGIC:
-        raise FileFormatError(f"{where} is not a pixnar file: its first bytes are {magic!r}; expected a {kind} file")
-    if xxhash.xxh3_64_intdigest(head[:-8]) != head_hash or any(mapped[_HEADER.size : _ALIGN]):
-        raise _broken(where, "its header is damaged", kind)
-    if found_kind.rstrip(b"\0") != kind.encode():
-        found = found_kind.rstrip(b"\0").decode(errors="replace")
+    mapped, found, found_version, directory_size, directory_hash = _open(where, kind)
+    if found != kind:
         raise FileFormatError(f"{where} holds a {found}, not a {kind}: give the path of a {kind} file")
     if found_version > version:
         raise FileFormatError(
             f"{where} has {kind} format {found_version}, this release reads up to {version}: upgrade pixnar"
         )
-    if file_size != size:
-        raise _broken(where, f"it should have {file_size} bytes and has {size}", kind)
     directory_bytes = mapped[_ALIGN : _ALIGN + directory_size]
     if len(directory_bytes) != directory_size or xxhash.xxh3_64_intdigest(directory_bytes) != directory_hash:
         raise _broken(where, "its directory is damaged", kind)
@@ -160,6 +148,36 @@ def read_container(path: str | os.PathLike[str], kind: str, version: int, *, ver
             raise _broken(where, f"array {entry['name']} does not match its checksum", kind)
         arrays[entry["name"]] = np.frombuffer(part, _DTYPES[entry["dtype"]])
     return Container(directory["meta"], arrays)
+
+
+class _Opened(NamedTuple):
+    mapped: mmap.mmap
+    kind: str
+    version: int
+    directory_size: int
+    directory_hash: int
+
+
+def _open(where: Path, wanted: str) -> _Opened:
+    """Map a file whose header is sound."""
+    try:
+        with open(where, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < _ALIGN:
+                raise _broken(where, f"it has {size} bytes, less than a header", wanted)
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise FileFormatError(f"cannot open {where}: {reason}; expected a {wanted} file") from error
+    head = mapped[: _HEADER.size]
+    magic, kind, version, _, directory_size, file_size, directory_hash, head_hash = _HEADER.unpack(head)
+    if magic != _MAGIC:
+        raise FileFormatError(f"{where} is not a pixnar file: its first bytes are {magic!r}; expected a {wanted} file")
+    if xxhash.xxh3_64_intdigest(head[:-8]) != head_hash or any(mapped[_HEADER.size : _ALIGN]):
+        raise _broken(where, "its header is damaged", wanted)
+    if file_size != size:
+        raise _broken(where, f"it should have {file_size} bytes and has {size}", wanted)
+    return _Opened(mapped, kind.rstrip(b"\0").decode(errors="replace"), version, directory_size, directory_hash)
 
 
 def _broken(path: Path, why: str, kind: str) -> FileFormatError:

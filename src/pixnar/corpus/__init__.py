@@ -5,8 +5,9 @@ documents, docids, queries and qrels stream out, checked on the way.
 from pixnar.corpus.badrows import Skipped
 from pixnar.corpus.demo import DemoStats, write_demo
 from pixnar.corpus.reader import Corpus, open_corpus
-from pixnar.corpus.records import DocidRow, Document, Progress, Qrel, Query
+from pixnar.corpus.records import DocidRow, Document, Qrel, Query
 from pixnar.corpus.texts import read_texts
+from pixnar.corpus.whole import check_corpus, copy_corpus
 from pixnar.corpus.write import write_corpus
 
 __all__ = [
@@ -14,10 +15,11 @@ __all__ = [
     "DemoStats",
     "DocidRow",
     "Document",
-    "Progress",
     "Qrel",
     "Query",
     "Skipped",
+    "check_corpus",
+    "copy_corpus",
     "open_corpus",
     "read_texts",
     "write_corpus",

@@ -1,1 +1,33 @@
 """vocab: docid texts come in; a vocabulary of phrases that encodes and decodes any text comes out."""
+
+from __future__ import annotations
+
+import os
+
+from pixnar.errors import FileFormatError
+from pixnar.storage import container_kind
+from pixnar.vocab.baselines import TokenizerVocabulary
+from pixnar.vocab.normalize import normalize
+from pixnar.vocab.phrases import Token, Vocabulary
+from pixnar.vocab.protocol import EncodedBatch, TargetVocabulary
+
+__all__ = [
+    "EncodedBatch",
+    "TargetVocabulary",
+    "Token",
+    "TokenizerVocabulary",
+    "Vocabulary",
+    "load_vocabulary",
+    "normalize",
+]
+
+
+def load_vocabulary(path: str | os.PathLike[str]) -> Vocabulary | TokenizerVocabulary:
+    """Load a vocabulary file of any kind."""
+    kind = container_kind(path)
+    if kind not in _CLASSES:
+        raise FileFormatError(f"{path} holds a {kind}, not a vocabulary: give the path of a vocabulary file")
+    return _CLASSES[kind].load(path)
+
+
+_CLASSES: dict[str, type[Vocabulary] | type[TokenizerVocabulary]] = {"vocab": Vocabulary, "vocab-tk": TokenizerVocabulary}

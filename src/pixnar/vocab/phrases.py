@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from pixnar import _native
 from pixnar.errors import FileFormatError, VocabularyError
+from pixnar.progress import Progress
 from pixnar.storage import read_container, write_container
 from pixnar.vocab.normalize import normalize, normalize_lines
 from pixnar.vocab.protocol import Counts, EncodedBatch, Ids
-
-Progress = Callable[[str, int, int], None]
 
 GLUE, BLANK = 0, 1
 """Marker tokens: no blank follows here / a blank follows here, where the learned spacing rule says otherwise."""
@@ -58,9 +57,9 @@ class Vocabulary:
     lossless = True
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> None:
-        self._arrays = dict(arrays)
+        self.arrays = dict(arrays)
         self.meta = dict(meta)
-        self._coder = _native.Coder(self._arrays)
+        self._coder = _native.Coder(self.arrays)
 
     @classmethod
     def build(
@@ -147,7 +146,7 @@ class Vocabulary:
         return cls(arrays, {"size": len(kinds) + 1})
 
     def __len__(self) -> int:
-        return len(self._arrays["kinds"])
+        return len(self.arrays["kinds"])
 
     def __repr__(self) -> str:
         return f"Vocabulary({len(self):,} tokens)"
@@ -156,13 +155,13 @@ class Vocabulary:
         """The bytes a token stands for (none for markers)."""
         if not 0 <= token_id < len(self):
             raise VocabularyError(f"token id {token_id} is not in 0 … {len(self) - 1}")
-        begin, end = self._arrays["offsets"][token_id : token_id + 2]
-        return self._arrays["bytes"][begin:end].tobytes()
+        begin, end = self.arrays["offsets"][token_id : token_id + 2]
+        return self.arrays["bytes"][begin:end].tobytes()
 
     def token(self, token_id: int) -> str:
         """The token as a person would read it; pieces that continue a word start with ``##``."""
         raw = self.token_bytes(token_id)
-        kind = self._arrays["kinds"][token_id]
+        kind = self.arrays["kinds"][token_id]
         if kind == _MARKER:
             return "<glue>" if token_id == GLUE else "<blank>"
         try:
@@ -174,14 +173,20 @@ class Vocabulary:
     @property
     def token_counts(self) -> Counts:
         """How often each token is used when the docids of the build are encoded."""
-        counts: Counts = self._arrays["uses"]
+        counts: Counts = self.arrays["uses"]
         return counts
 
     @property
     def docid_lengths(self) -> Counts:
         """How many docids of the build have 0, 1, 2 … tokens (the last entry counts the longer ones too)."""
-        lengths: Counts = self._arrays["lengths"]
+        lengths: Counts = self.arrays["lengths"]
         return lengths
+
+    @property
+    def mean_length(self) -> float:
+        """Mean number of tokens of a docid of the build."""
+        lengths = self.docid_lengths
+        return float((lengths * np.arange(len(lengths))).sum() / max(int(lengths.sum()), 1))
 
     def encode(self, text: str) -> Ids:
         """Normalise, then split into the fewest tokens; ties go to the more frequent ones."""
@@ -211,7 +216,7 @@ class Vocabulary:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to one file, atomically; equal vocabularies give equal bytes."""
-        write_container(path, _FILE_KIND, _FILE_VERSION, self.meta, self._arrays)
+        write_container(path, _FILE_KIND, _FILE_VERSION, self.meta, self.arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Vocabulary:

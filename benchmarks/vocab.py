@@ -1,0 +1,342 @@
+"""Vocabulary builders side by side: time, memory, tokens per docid, encoding speed, each in its own process.
+
+Behind ``pixnar bench vocab``. All methods get the same normalised, distinct docids. Finished cells go to the JSON file
+at once and are not measured again while machine, text, settings and the method's version stay the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+from rich.console import Console
+from rich.table import Table
+
+from pixnar.errors import PixnarError
+from pixnar.storage import atomic_write
+from pixnar.vocab.normalize import normalize
+
+from .environment import environment
+from .generate import generate_docids
+
+RIVALS = ("bpe-ws", "bpe-super", "unigram-ws", "sentencepiece-unigram-super")
+OPTIONAL_RIVALS = ("unigram-super",)  # half a minute per megabyte: only when asked for
+_CHILD = Path(__file__).with_name("vocab_cell.py")
+_TABLE_WIDTH = 125
+_COLUMNS = ("corpus", "size", "method", "tokens", "build s", "CPU s", "peak MB", "mean", "p99", "encode MB/s")
+
+
+@dataclasses.dataclass
+class Cell:
+    """One method at one size on one corpus. What could not be measured is None, and `reason` says why."""
+
+    corpus: str
+    docids: int
+    text_mb: float
+    text_xxh3: str
+    size: int
+    method: str
+    threads: int
+    version: str
+    machine: str
+    limit_seconds: float
+    date: str
+    status: str = "ok"  # or "timeout", "failed", "missing"
+    reason: str = ""
+    tokens: int | None = None
+    build_seconds: float | None = None
+    read_seconds: float | None = None  # until the last docid was taken in
+    stages: dict[str, float] | None = None
+    cpu_seconds: float | None = None
+    peak_mb: float | None = None
+    mean_tokens: float | None = None
+    p99_tokens: int | None = None
+    encode_mb_s: float | None = None
+    encode_sample_mb: float | None = None
+    load_seconds: float | None = None
+
+    def replaces(self, other: Cell) -> bool:
+        """Whether the two stand in the same place of the table."""
+        return (self.corpus, self.size, self.method) == (other.corpus, other.size, other.method)
+
+    def same_as(self, other: Cell) -> bool:
+        """Whether measuring again could not teach anything but noise."""
+        names = ("text_xxh3", "threads", "version", "machine")
+        same = self.replaces(other) and all(getattr(self, name) == getattr(other, name) for name in names)
+        return same and (
+            self.status == "ok" or (self.status == "timeout" and self.limit_seconds >= other.limit_seconds)
+        )
+
+
+@dataclasses.dataclass
+class Results:
+    """All cells, and the circumstances of the last run that added to them."""
+
+    environment: dict[str, Any]
+    cells: list[Cell]
+
+    def save(self, path: Path) -> None:
+        """Write as JSON, atomically."""
+        with atomic_write(path) as file:
+            file.write(json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False).encode() + b"\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Results:
+        """Read what `save` wrote."""
+        try:
+            stored = json.loads(path.read_text("utf-8"))
+            return cls(stored["environment"], [Cell(**cell) for cell in stored["cells"]])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise PixnarError(f"{path} is not a result file of this benchmark: move it away or name another") from error
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """Normalised, distinct docids in a file, one per line."""
+
+    name: str
+    path: Path
+    docids: int
+    text_bytes: int
+    checksum: str
+
+
+def run(
+    corpora: Sequence[str | os.PathLike[str]] = (),
+    *,
+    sizes: Sequence[int] = (32_768, 131_072),
+    generated: int = 0,
+    generated_size: int = 1_000_000,
+    threads: int = 0,
+    min_counts: Sequence[int | None] = (None,),
+    rivals: bool = True,
+    methods: Sequence[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    time_limit: float = 3600.0,
+    fresh: bool = False,
+    seed: int = 0,
+    console: Console | None = None,
+) -> Results:
+    """Measure every method at every size on every corpus, and print the table.
+
+    `corpora` are corpus folders or text files; `generated` adds that many synthetic docids, on which only our own
+    builder runs, at `generated_size` (the rivals need tens of gigabytes there). `min_counts` gives our builder one row
+    each, None being its default. `methods` overrides the choice of methods. `time_limit` is in seconds and holds for
+    building and for encoding alike. With `out`, cells are kept there and reused unless `fresh`; the version of
+    our own builder is its commit, so after a change that is not committed ask for `fresh`.
+    """
+    console = console or Console()
+    target = None if out is None else Path(out)
+    results = Results(environment("pixnar", "tokenizers", "sentencepiece", "numpy"), [])
+    if target is not None and target.exists() and not fresh:
+        results.cells = Results.load(target).cells
+    ours = ["pixnar" if count is None else f"pixnar-mc{count}" for count in min_counts]
+    chosen = list(methods) if methods is not None else [*ours, *(RIVALS if rivals else ())]
+    for method in chosen:
+        if not re.fullmatch("|".join([*RIVALS, *OPTIONAL_RIVALS, r"pixnar(-mc\d+)?"]), method):
+            known = ", ".join([*RIVALS, *OPTIONAL_RIVALS])
+            raise PixnarError(f"there is no method {method!r}: choose from pixnar, pixnar-mcN, {known}")
+    with tempfile.TemporaryDirectory(prefix="pixnar-bench-") as folder:
+        for prepared, wanted in _sources(corpora, sizes, generated, generated_size, seed, Path(folder)):
+            console.print(f"{prepared.name}: {prepared.docids:,} docids, {prepared.text_bytes / 1e6:.1f} MB")
+            on_generated = prepared.name.startswith("generated-")
+            for size in wanted:
+                for method in ours if on_generated and methods is None else chosen:
+                    _one(prepared, size, method, threads, time_limit, results, target, console)
+            prepared.path.unlink()
+    console.width = max(console.width, _TABLE_WIDTH)  # a table with cut-off figures is of no use
+    console.print(table(results))
+    return results
+
+
+def table(results: Results) -> Table:
+    """The results for a terminal."""
+    shown = Table(title=f"{results.environment['cpu']}, {results.environment['cores']} cores")
+    for i, name in enumerate(_COLUMNS):
+        shown.add_column(name, justify="left" if i in (0, 2) else "right")
+    for cell in results.cells:
+        shown.add_row(*_row(cell))
+    return shown
+
+
+def markdown(results: Results) -> str:
+    """The results as a Markdown table with the circumstances above it."""
+    facts = results.environment
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    lines = [
+        f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gb']} GB; {facts['system']}; {versions}; "
+        f"commit {facts['commit']}; {facts['date']}.",
+        "",
+        f"`{facts['command']}`",
+        "",
+        "| " + " | ".join(_COLUMNS) + " |",
+        "|---|---:|---|" + "---:|" * (len(_COLUMNS) - 3),
+        *("| " + " | ".join(_row(cell)) + " |" for cell in results.cells),
+    ]
+    notes = [f"{cell.corpus}, {cell.size:,}, {cell.method}: {cell.reason}." for cell in results.cells if cell.reason]
+    lines += ["", *(f"- {note}" for note in notes)] if notes else []
+    return "\n".join(lines) + "\n"
+
+
+def prepare(name: str, texts: Iterable[str], folder: Path) -> Prepared:
+    """Normalise, drop empty and repeated docids (the first one stays), and write one per line."""
+    raw = folder / "raw.txt"
+    hashes = bytearray()
+    with open(raw, "wb") as file:
+        for text in texts:
+            line = normalize(text).encode()
+            if line:
+                hashes += xxhash.xxh3_64_digest(line)
+                file.write(line + b"\n")
+    # Hashes instead of a set of strings: twenty million docids must not cost gigabytes here.
+    keys = np.frombuffer(hashes, np.uint64)
+    keep = np.zeros(len(keys), np.bool_)
+    keep[np.unique(keys, return_index=True)[1]] = True
+    path = folder / "docids.txt"
+    size, digest = 0, xxhash.xxh3_64()
+    with open(raw, "rb") as source, open(path, "wb") as kept:
+        for line, wanted in zip(source, keep.tolist(), strict=True):
+            if wanted:
+                kept.write(line)
+                digest.update(line)
+                size += len(line) - 1
+    raw.unlink()
+    if not size:
+        raise PixnarError(f"{name} has no docids: give a corpus folder with docids, or a file with one text per line")
+    return Prepared(name, path, int(keep.sum()), size, digest.hexdigest())
+
+
+def _sources(
+    corpora: Sequence[str | os.PathLike[str]],
+    sizes: Sequence[int],
+    generated: int,
+    generated_size: int,
+    seed: int,
+    folder: Path,
+) -> Iterator[tuple[Prepared, Sequence[int]]]:
+    for corpus in corpora:
+        yield prepare(Path(corpus).name, _texts(Path(corpus)), folder), sizes
+    if generated:
+        yield prepare(f"generated-{generated}", generate_docids(generated, seed), folder), [generated_size]
+
+
+def _texts(path: Path) -> Iterator[str]:
+    from pixnar.corpus import open_corpus, read_texts
+
+    if path.is_dir():
+        return (row.docid for row in open_corpus(path).docids())
+    return iter(read_texts([path]))
+
+
+def _one(
+    prepared: Prepared,
+    size: int,
+    method: str,
+    threads: int,
+    limit: float,
+    results: Results,
+    target: Path | None,
+    console: Console,
+) -> None:
+    facts = results.environment
+    library = "sentencepiece" if method.startswith("sentencepiece") else "tokenizers"
+    own = method.split("-")[0] == "pixnar"
+    cell = Cell(
+        corpus=prepared.name,
+        docids=prepared.docids,
+        text_mb=round(prepared.text_bytes / 1e6, 3),
+        text_xxh3=prepared.checksum,
+        size=size,
+        method=method,
+        threads=threads,
+        version=f"pixnar {facts['commit']}" if own else f"{library} {facts['versions'][library]}",
+        machine=f"{facts['cpu']} x {facts['cores']}",
+        limit_seconds=limit,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    if any(old.same_as(cell) for old in results.cells):
+        return
+    needed = "pixnar.vocab.phrases" if own else library
+    if importlib.util.find_spec(needed) is None:
+        cell.status, cell.reason = "missing", f"{needed} is not installed"
+    else:
+        _measure(cell, prepared.path, int(method.split("-mc")[1]) if "-mc" in method else None)
+    places = [i for i, old in enumerate(results.cells) if cell.replaces(old)]
+    if places:
+        results.cells[places[0]] = cell
+    else:
+        results.cells.append(cell)
+    if target is not None:
+        results.save(target)
+    console.print("  " + "  ".join([*_row(cell)[1:], cell.reason]), soft_wrap=True, highlight=False)
+
+
+def _measure(cell: Cell, text: Path, min_count: int | None) -> None:
+    vocab = text.with_name("vocab.model")
+    spec = {"method": cell.method, "text": str(text), "vocab": str(vocab), "size": cell.size}
+    argument = json.dumps({**spec, "threads": cell.threads, "min_count": min_count})
+    for action in ("build", "encode"):
+        # Thread pools take their size once, when the process starts: encoding on one core needs its own process.
+        threads = 1 if action == "encode" else cell.threads
+        env = {**os.environ, "TOKENIZERS_PARALLELISM": "false" if threads == 1 else "true"}
+        if threads:
+            env["RAYON_NUM_THREADS"] = str(threads)
+        status, result = _child([sys.executable, "-P", str(_CHILD), action, argument], env, cell.limit_seconds)
+        if status != "ok":
+            cell.status, cell.reason = status, f"{action}: {result}"
+            break
+        for name, value in json.loads(result).items():
+            setattr(cell, name, value)
+    vocab.unlink(missing_ok=True)
+
+
+def _child(command: Sequence[str], env: dict[str, str], limit: float) -> tuple[str, str]:
+    """Run to the end or to the limit: ("ok", last line printed), or the kind of failure and one line on it."""
+    child = subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        printed, complaints = child.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        return "timeout", f"stopped after {limit:.0f} s"
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.communicate()
+    if child.returncode < 0:
+        return "failed", f"killed by {signal.Signals(-child.returncode).name} (out of memory?)"
+    if child.returncode:
+        return "failed", (complaints.strip().splitlines() or [f"exit status {child.returncode}"])[-1]
+    return "ok", printed.strip().splitlines()[-1]
+
+
+def _row(cell: Cell) -> list[str]:
+    def show(value: float | None, form: str) -> str:
+        return "–" if value is None else format(value, form)
+
+    method = cell.method if cell.status == "ok" else f"{cell.method} ({cell.status})"
+    return [
+        cell.corpus,
+        f"{cell.size:,}",
+        method,
+        show(cell.tokens, ","),
+        show(cell.build_seconds, ".1f"),
+        show(cell.cpu_seconds, ".1f"),
+        show(cell.peak_mb, ",.0f"),
+        show(cell.mean_tokens, ".3f"),
+        show(cell.p99_tokens, "d"),
+        show(cell.encode_mb_s, ".2f"),
+    ]

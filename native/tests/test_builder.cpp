@@ -1,0 +1,280 @@
+#include <atomic>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "tests/check.hpp"
+#include "tests/corpus.hpp"
+#include "tests/random.hpp"
+
+using namespace pixnar;
+using namespace pixnar::test;
+
+namespace {
+
+constexpr uint64_t little_memory = 1 << 18;  // several epochs, sequences on disk, docids put aside twice over
+
+BuildOptions options_of(uint64_t size, uint64_t min_count = 2) {
+    BuildOptions options;
+    options.size = size;
+    options.min_count = min_count;
+    options.threads = 2;
+    return options;
+}
+
+size_t atoms_in(std::string_view text, bool& only_single, bool& single_at_edge) {
+    Atoms atoms(text);
+    size_t n = 0;
+    only_single = true;
+    bool last = false;
+    for (Atom atom; atoms.next(atom); ++n) {
+        last = atom.kind == CharKind::single;
+        only_single &= last;
+        if (n == 0) single_at_edge = last;
+    }
+    single_at_edge |= last;
+    return n;
+}
+
+void test_true_to_encoder() {
+    for (uint64_t seed = 1; seed <= 12; ++seed) {
+        Random random(seed);
+        const Lines lines = generated_lines(random, 30 + random.below(600));
+        BuildOptions options = options_of(fixed_tokens + random.below(400), 1 + random.below(4));
+        options.max_words = 1 + random.below(8);
+        options.weighted = random.one_in(2);
+        options.edge_punctuation = random.one_in(2);
+        options.threads = 1 + random.below(3);
+        if (seed == 1) options.min_count = 0;
+        const BuiltVocabulary built = build(lines, options);
+        CHECK_EQ(built.rows, lines.size());
+        CHECK_EQ(built.min_count, options.min_count ? options.min_count : default_min_count(built.docids));
+        check_true_to(built, lines, options);
+
+        const TokenList tokens{built.kinds, built.offsets, built.bytes, built.scores};
+        for (auto v = static_cast<uint32_t>(fixed_tokens); v < tokens.size(); ++v) {
+            const std::string_view text = tokens.text(v);
+            bool only_single = false, single_at_edge = false;
+            const size_t atoms = atoms_in(text, only_single, single_at_edge);
+            CHECK(static_cast<size_t>(std::ranges::count(text, ' ')) < options.max_words);
+            CHECK(atoms <= options.max_words * 3);
+            if (atoms > 1) CHECK(options.edge_punctuation || only_single || !single_at_edge);
+            if (v > fixed_tokens) CHECK(built.uses[v - 1] >= built.uses[v]);
+        }
+    }
+}
+
+// What a user asks for in size is what comes out, as long as there is enough to choose from.
+void test_size() {
+    Random random(20);
+    const Lines lines = generated_lines(random, 2000);
+    for (const uint64_t size : {uint64_t{0}, fixed_tokens, fixed_tokens + 1, fixed_tokens + 50, fixed_tokens + 300}) {
+        const BuiltVocabulary built = build(lines, options_of(size));
+        CHECK_EQ(built.kinds.size(), std::max(size, fixed_tokens));
+    }
+    const BuiltVocabulary all = build(lines, options_of(1 << 20));
+    CHECK(all.kinds.size() <= fixed_tokens + all.candidates);
+    check_true_to(all, lines, options_of(1 << 20));
+    // More tokens never make docids longer.
+    const auto tokens = [](const BuiltVocabulary& built) {
+        uint64_t sum = 0;
+        for (size_t n = 0; n < built.lengths.size(); ++n) sum += n * built.lengths[n];
+        return sum;
+    };
+    CHECK(tokens(all) < tokens(build(lines, options_of(fixed_tokens + 100))));
+}
+
+// Threads, order and memory change how the work is done, not what comes out.
+void test_same_whatever_the_way() {
+    Random random(30);
+    for (const bool weighted : {false, true}) {
+        Lines lines = generated_lines(random, 6000, 4000);
+        BuildOptions options = options_of(fixed_tokens + 500);
+        options.weighted = weighted;
+        options.threads = 1;
+        const BuiltVocabulary built = build(lines, options);
+        CHECK_EQ(built.spilled_bytes, 0u);
+        check_true_to(built, lines, options);
+        for (const unsigned threads : {2u, 4u}) {
+            options.threads = threads;
+            check_equal(build(lines, options), built);
+        }
+        random.shuffle(lines);
+        check_equal(build(lines, options), built);
+        options.max_memory = little_memory;
+        const BuiltVocabulary spilled = build(lines, options);
+        CHECK(spilled.spilled_bytes > built.text_bytes);
+        check_equal(spilled, built);
+        options.threads = 1;
+        check_equal(build(lines, options), built);
+    }
+}
+
+void test_weights() {
+    Random random(40);
+    const Lines lines = generated_lines(random, 500);
+    Lines distinct;
+    for (const auto& [line, weight] : weights_of(lines, false)) distinct.push_back(line);
+    BuildOptions plain = options_of(fixed_tokens + 200), weighted = plain;
+    weighted.weighted = true;
+    const BuiltVocabulary built = build(lines, plain);
+    check_equal(build(distinct, plain), built);
+    check_equal(build(distinct, weighted), built);
+    CHECK_EQ(built.total_weight, distinct.size());
+    const BuiltVocabulary heavy = build(lines, weighted);
+    CHECK_EQ(heavy.total_weight, lines.size());
+    CHECK(heavy.uses != built.uses);
+    // Seen once but given often, a docid is worth tokens only if its weight counts.
+    const Lines one(50, "singular docid");
+    CHECK_EQ(build(one, options_of(4096, 5)).kinds.size(), fixed_tokens);
+    weighted.min_count = 5;
+    CHECK_EQ(build(one, weighted).kinds.size(), fixed_tokens + 1);
+}
+
+// Every n-gram and every piece is counted wherever it occurs, overlaps included.
+void test_counts() {
+    for (const bool weighted : {false, true}) {
+        Random random(50);
+        const Lines lines = generated_lines(random, 800);
+        BuildOptions options = options_of(1 << 20);
+        options.weighted = weighted;
+        options.edge_punctuation = true;
+        std::map<std::string, uint64_t> phrases, words, starts, continuations;
+        for (const auto& [text, weight] : weights_of(lines, weighted)) {
+            std::vector<Atom> atoms;
+            Atoms reader(text);
+            for (Atom atom; reader.next(atom);) atoms.push_back(atom);
+            for (size_t i = 0; i < atoms.size(); ++i) {
+                words[std::string(atoms[i].text)] += weight;
+                std::string phrase(atoms[i].text);
+                for (size_t j = i + 1; j < atoms.size(); ++j)
+                    phrases[(phrase += atoms[j].blank_before ? " " : "") += atoms[j].text] += weight;
+            }
+        }
+        for (const auto& [word, weight] : words) {
+            std::vector<size_t> borders;  // of characters
+            for (size_t at = 0; at < word.size(); at += char_at(word.data() + at, word.data() + word.size()).bytes)
+                borders.push_back(at);
+            borders.push_back(word.size());
+            for (size_t i = 0; i < borders.size(); ++i)
+                for (size_t j = i + 1; j < borders.size(); ++j)
+                    (i == 0 ? starts : continuations)[word.substr(borders[i], borders[j] - borders[i])] += weight;
+        }
+        const BuiltVocabulary built = build(lines, options);
+        const TokenList tokens{built.kinds, built.offsets, built.bytes, built.scores};
+        CHECK_EQ(built.words, words.size());
+        uint64_t found = 0;
+        for (uint32_t v = 2; v < tokens.size(); ++v) {
+            const std::string text(tokens.text(v));
+            bool ignored = false;
+            const bool phrase = atoms_in(text, ignored, ignored) > 1;
+            const auto& counts = phrase ? phrases : tokens.kind(v) == TokenKind::start ? starts : continuations;
+            const auto count = counts.find(text);
+            CHECK_EQ(tokens.scores[v], score_of(count == counts.end() ? 0 : count->second));
+            found += phrase;
+        }
+        CHECK(found > 100);
+    }
+}
+
+// So many pairs that they are counted in slices of the key space when memory is short.
+void test_slices() {
+    Random random(60);
+    Lines lines;
+    for (int i = 0; i < 90000; ++i) {
+        std::string line;
+        for (int n = 0; n < 34; ++n) (line += n ? " w" : "w") += std::to_string(random.below(1200));
+        lines.push_back(line);
+    }
+    BuildOptions options = options_of(fixed_tokens + 1000, 9);
+    options.max_words = 3;
+    const BuiltVocabulary built = build(lines, options);
+    options.max_memory = 1 << 20;
+    const BuiltVocabulary sliced = build(lines, options);
+    CHECK(sliced.spilled_bytes > 0);
+    check_equal(sliced, built);
+}
+
+void test_odd_inputs() {
+    for (const Lines& lines : {Lines{}, Lines{"", "", ""}}) {
+        const BuiltVocabulary built = build(lines, options_of(4096));
+        CHECK_EQ(built.kinds.size(), fixed_tokens);
+        CHECK_EQ(built.docids, 0u);
+        CHECK_EQ(built.rows, lines.size());
+        CHECK_EQ(built.lengths, std::vector<uint64_t>{0});
+        check_true_to(built, lines, options_of(4096));
+    }
+    for (const Lines& lines : {Lines{"a"}, Lines{"\""}, Lines{"\u4e2d"}, Lines{"a b a b a b a b"}, Lines{", , ,", ",,,"}})
+        for (const uint64_t min_count : {1, 2, 3}) check_true_to(build(lines, options_of(4096, min_count)), lines, options_of(4096, min_count));
+
+    Builder lines({});
+    lines.add_lines("a\n\nb");
+    lines.add_lines("");
+    lines.add_lines("c\n");
+    CHECK_EQ(lines.rows(), 4u);
+
+    // One word of a megabyte, of one letter and of many.
+    std::string many;
+    Random random(70);
+    for (int i = 0; i < 1 << 20; ++i) many += static_cast<char>('a' + random.below(26));
+    BuildOptions options = options_of(fixed_tokens + 200, 12);
+    for (const Lines& huge : {Lines{std::string(1 << 20, 'a'), "a b"}, Lines{many, "a b"}}) {
+        check_true_to(build(huge, options), huge, options);
+        options.max_memory = 1 << 20;
+    }
+}
+
+struct Stop : std::runtime_error {
+    Stop() : std::runtime_error("stop") {}
+};
+
+// Stopped anywhere, a build throws what the callback threw, and leaves neither a file nor a descriptor behind.
+void test_stopping() {
+    namespace fs = std::filesystem;
+    const fs::path folder = fs::temp_directory_path() / "pixnar-test-builder";
+    fs::create_directories(folder);
+    const auto descriptors = [] {
+        if (!fs::exists("/proc/self/fd")) return std::ptrdiff_t{0};
+        return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+    };
+    Random random(80);
+    const Lines lines = generated_lines(random, 2500, 3000);
+    BuildOptions options = options_of(fixed_tokens + 100);
+    options.scratch_folder = folder.string();
+    options.max_memory = little_memory;
+    const auto before = descriptors();
+    int calls = 0;
+    std::vector<std::string> stages;
+    build(lines, options, [&](const std::string& stage, uint64_t done, uint64_t total) {
+        ++calls;
+        CHECK(done <= total);
+        if (!stage.empty() && (stages.empty() || stages.back() != stage)) stages.push_back(stage);
+    });
+    CHECK(stages.size() > 3);
+    for (int stop_at = 1; stop_at <= calls; stop_at += 1 + calls / 12) {
+        int seen = 0;
+        CHECK_THROWS(Stop, "stop", build(lines, options, [&](const std::string&, uint64_t, uint64_t) {
+            if (++seen == stop_at) throw Stop();
+        }));
+    }
+    CHECK_EQ(descriptors(), before);
+    CHECK(fs::is_empty(folder));
+    fs::remove_all(folder);
+    CHECK_THROWS(std::system_error, "temporary file", build(lines, options));
+}
+
+}  // namespace
+
+int main() {
+    test_true_to_encoder();
+    test_size();
+    test_same_whatever_the_way();
+    test_weights();
+    test_counts();
+    test_odd_inputs();
+    test_stopping();
+    test_slices();
+    return checks_done();
+}

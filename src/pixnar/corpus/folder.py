@@ -1,0 +1,181 @@
+"""Corpus folders of text files: the BEIR layout with docids.jsonl, and the MS MARCO layout of TSV files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pixnar.corpus import parse
+from pixnar.corpus.ids import IdSet
+from pixnar.corpus.lines import Meter, read_lines
+from pixnar.corpus.records import Batch, DocidRow, Document, Qrel, Query
+from pixnar.progress import Progress
+from pixnar.errors import CorpusError
+
+_SPLIT_ORDER = {"train": 0, "dev": 1, "test": 2}
+
+
+def find_file(folder: Path, name: str) -> Path | None:
+    """The file of that name, plain or .gz; both at once would leave it open which one counts."""
+    plain, packed = folder / name, folder / f"{name}.gz"
+    if plain.is_file() and packed.is_file():
+        raise CorpusError(f"{folder} has both {name} and {name}.gz; remove one of them")
+    return plain if plain.is_file() else packed if packed.is_file() else None
+
+
+def need_file(folder: Path, name: str, holds: str) -> Path:
+    """`find_file`, or an error that says what the file should hold."""
+    path = find_file(folder, name)
+    if path is None:
+        raise CorpusError(f"{folder} has no {name} or {name}.gz; add it with {holds}")
+    return path
+
+
+def sort_splits(names: set[str]) -> list[str]:
+    """Train, dev, test, then the others by name."""
+    return sorted(names, key=lambda name: (_SPLIT_ORDER.get(name, 3), name))
+
+
+def no_split(where: object, split: str, splits: list[str]) -> CorpusError:
+    """The error for a split that is not there."""
+    there = f"choose one of: {', '.join(splits)}" if splits else "it has no judgements at all"
+    return CorpusError(f"{where} has no split {split!r}; {there}")
+
+
+def read_qrels(path: Path, stage: str, progress: Progress | None) -> Iterator[Batch[Qrel]]:
+    """The judgements in one file."""
+    return parse.read_rows(str(path), read_lines(path, Meter.for_files(stage, [path], progress)), parse.qrel_parser())
+
+
+class BeirFolder:
+    """corpus.jsonl, docids.jsonl, queries.jsonl and qrels/SPLIT.tsv, each plain or .gz."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def documents(self, stage: str, progress: Progress | None) -> Iterator[Batch[Document]]:
+        """All documents."""
+        path = need_file(self._folder, "corpus.jsonl", 'rows {"_id": …, "title": …, "text": …}')
+        lines = read_lines(path, Meter.for_files(stage, [path], progress))
+        return parse.read_rows(str(path), lines, parse.document_from_json)
+
+    def docids(self, stage: str, progress: Progress | None) -> Iterator[Batch[DocidRow]]:
+        """All docids."""
+        path = need_file(self._folder, "docids.jsonl", 'rows {"_id": …, "docid": …}')
+        return json_docids(path, stage, progress)
+
+    def queries(self, stage: str, progress: Progress | None) -> Iterator[Batch[Query]]:
+        """All queries of all splits."""
+        path = need_file(self._folder, "queries.jsonl", 'rows {"_id": …, "text": …}')
+        lines = read_lines(path, Meter.for_files(stage, [path], progress))
+        return parse.read_rows(str(path), lines, parse.query_from_json)
+
+    def qrels(self, split: str, stage: str, progress: Progress | None) -> Iterator[Batch[Qrel]]:
+        """The judgements of a split."""
+        path = find_file(self._folder / "qrels", f"{split}.tsv") if split in self.splits() else None
+        if path is None:
+            raise no_split(self._folder, split, self.splits())
+        return read_qrels(path, stage, progress)
+
+    def splits(self) -> list[str]:
+        """The splits that have judgements."""
+        files = (self._folder / "qrels").glob("*.tsv*")
+        return sort_splits({file.name.removesuffix(".gz").removesuffix(".tsv") for file in files if _is_tsv(file)})
+
+
+class MarcoFolder:
+    """collection.tsv, queries[.SPLIT].tsv, qrels[.SPLIT].tsv and docids.tsv, each plain or .gz.
+
+    A qrels.tsv without a split in its name is the split "test". Queries come from all query files; MS MARCO ships
+    some queries twice (dev and dev.small), so a row that repeats an earlier *file's* row exactly is no duplicate.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def documents(self, stage: str, progress: Progress | None) -> Iterator[Batch[Document]]:
+        """All documents: id, text or id, url, title, text."""
+        path = need_file(self._folder, "collection.tsv", "rows id<tab>text or id<tab>url<tab>title<tab>text")
+        lines = read_lines(path, Meter.for_files(stage, [path], progress))
+        return parse.read_rows(str(path), lines, _collection_parser())
+
+    def docids(self, stage: str, progress: Progress | None) -> Iterator[Batch[DocidRow]]:
+        """All docids: document id, docid."""
+        path = need_file(self._folder, "docids.tsv", "rows document-id<tab>docid")
+        return tsv_docids(path, stage, progress)
+
+    def queries(self, stage: str, progress: Progress | None) -> Iterator[Batch[Query]]:
+        """All queries of all splits."""
+        names = [f"queries.{split}.tsv" for split in self._splits_of("queries")]
+        paths = [path for name in ["queries.tsv", *names] if (path := find_file(self._folder, name))]
+        if not paths:
+            raise CorpusError(f"{self._folder} has no queries.tsv or queries.SPLIT.tsv; add rows query-id<tab>text")
+        return self._queries(paths, Meter.for_files(stage, paths, progress))
+
+    def _queries(self, paths: list[Path], meter: Meter) -> Iterator[Batch[Query]]:
+        earlier = IdSet()
+        for place, path in enumerate(paths):
+            here = IdSet() if place + 1 < len(paths) else None
+            for batch in parse.read_rows(str(path), read_lines(path, meter), _query_from_tsv):
+                keys = [f"{row.query_id}\t{row.text}" for row in batch.rows]
+                fresh = [i for i, known in enumerate(earlier.contains(keys)) if not known]
+                if here is not None:
+                    here.add(keys)
+                numbers, rows = [batch.numbers[i] for i in fresh], [batch.rows[i] for i in fresh]
+                yield Batch(batch.file, numbers, rows, batch.bad)
+            if here is not None:
+                earlier.update(here)
+
+    def qrels(self, split: str, stage: str, progress: Progress | None) -> Iterator[Batch[Qrel]]:
+        """The judgements of a split."""
+        path = find_file(self._folder, f"qrels.{split}.tsv") if split in self.splits() else None
+        if split == "test" and (plain := find_file(self._folder, "qrels.tsv")):
+            if path:
+                raise CorpusError(f"{self._folder} has both {plain.name} and {path.name} for split 'test'; remove one")
+            path = plain
+        if path is None:
+            raise no_split(self._folder, split, self.splits())
+        return read_qrels(path, stage, progress)
+
+    def splits(self) -> list[str]:
+        """The splits that have judgements."""
+        plain = {"test"} if find_file(self._folder, "qrels.tsv") else set()
+        return sort_splits(plain | set(self._splits_of("qrels")))
+
+    def _splits_of(self, kind: str) -> list[str]:
+        names = [file.name.removesuffix(".gz") for file in self._folder.glob(f"{kind}.*.tsv*") if _is_tsv(file)]
+        return sort_splits({name.removeprefix(f"{kind}.").removesuffix(".tsv") for name in names} - {"tsv"})
+
+
+def json_docids(path: Path, stage: str, progress: Progress | None) -> Iterator[Batch[DocidRow]]:
+    """The docids in one JSONL file."""
+    lines = read_lines(path, Meter.for_files(stage, [path], progress))
+    return parse.read_rows(str(path), lines, parse.docid_from_json, parse.docids_from_json)
+
+
+def tsv_docids(path: Path, stage: str, progress: Progress | None) -> Iterator[Batch[DocidRow]]:
+    """The docids in one TSV file."""
+    lines = read_lines(path, Meter.for_files(stage, [path], progress))
+    return parse.read_rows(str(path), lines, lambda line: parse.docid_row(*parse.columns(line, 2)))
+
+
+def _is_tsv(file: Path) -> bool:
+    return file.name.endswith((".tsv", ".tsv.gz")) and file.is_file()
+
+
+def _query_from_tsv(line: str) -> Query:
+    return parse.query(*parse.columns(line, 2))
+
+
+def _collection_parser() -> Callable[[str], Document]:
+    width = 0  # the first row decides, so that a stray tab does not turn a text into a web address
+
+    def from_tsv(line: str) -> Document:
+        nonlocal width
+        fields = parse.columns(line, *([width] if width else [2, 4]))
+        width = len(fields)
+        if width == 2:
+            return parse.document(fields[0], "", fields[1], {})
+        return parse.document(fields[0], fields[2], fields[3], {"url": fields[1]})
+
+    return from_tsv

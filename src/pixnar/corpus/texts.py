@@ -1,0 +1,98 @@
+"""Docid texts from plain files, for building a vocabulary where there is no corpus folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+
+from pixnar.corpus import parse
+from pixnar.corpus.badrows import BadRows, BadValueError, Skipped, shown
+from pixnar.corpus.lines import LineBatch, Meter, read_lines, split_lines
+from pixnar.corpus.parquet import read_parts
+from pixnar.corpus.records import Batch
+from pixnar.progress import Progress
+from pixnar.errors import CorpusError
+
+_SUFFIXES = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz", ".parquet")
+
+
+def read_texts(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    skip_bad_rows: bool = False,
+    progress: Progress | None = None,
+    skipped: Skipped | None = None,
+) -> Iterator[str]:
+    r"""Stream the docids in .txt (one per line), .jsonl (key docid, else text) and .parquet files.
+
+    `-` is standard input, one per line. The texts come as they are in the file; blank lines of a .txt are no docids.
+    A bad row stops with its file and line, or with `skip_bad_rows` is left out and counted in `skipped`.
+
+    >>> import tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder, "names.txt")
+    ...     _ = file.write_text("a hot drink\n\na plant\n")
+    ...     list(read_texts(file))
+    ['a hot drink', 'a plant']
+    """
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    names = [os.fspath(path) for path in paths]
+    for name in names:
+        if name != "-":
+            _check_path(Path(name))
+    judge = BadRows(skip_bad_rows, Skipped() if skipped is None else skipped)
+    files = [Path(name) for name in names if name != "-"]
+    meter = Meter.for_files("texts", files, progress)
+    return chain.from_iterable(_texts(name, meter, judge) for name in names)
+
+
+def _texts(name: str, meter: Meter, judge: BadRows) -> Iterator[str]:
+    for batch in _batches(name, meter):
+        judge.settle(batch.file, batch.bad)
+        for (text,) in batch.rows:
+            yield text
+
+
+def _batches(name: str, meter: Meter) -> Iterator[Batch[tuple[str]]]:
+    if name == "-":
+        return _plain("<stdin>", split_lines(sys.stdin.buffer.read, lambda: None))
+    path = Path(name)
+    kind = name.removesuffix(".gz")
+    if kind.endswith(".parquet"):
+        return read_parts([path], [("docid",)], lambda _: lambda values: _one(values[0], "docid"), meter)
+    lines = read_lines(path, meter)
+    return _plain(name, lines) if kind.endswith(".txt") else parse.read_rows(name, lines, _from_json)
+
+
+def _plain(name: str, batches: Iterable[LineBatch]) -> Iterator[Batch[tuple[str]]]:
+    for numbers, lines, bad in batches:
+        rows = [(line,) for line in lines if parse.names_something(line)]
+        yield Batch(name, numbers, rows, [row for row in bad if row.reason != "blank line"])
+
+
+def _from_json(line: str) -> tuple[str]:
+    row = parse.json_object(line)
+    for key in ("docid", "text"):
+        if key in row:
+            return _one(row[key], key)
+    raise BadValueError("missing key", 'no key "docid" or "text"')
+
+
+def _one(value: object, key: str) -> tuple[str]:
+    text = parse.a_text(value, key)
+    if not parse.names_something(text):
+        raise BadValueError("empty docid", f'"{key}" {shown(text)} is empty after normalisation')
+    return (text,)
+
+
+def _check_path(path: Path) -> None:
+    if path.is_dir():
+        raise CorpusError(f"{path} is a folder; give files ({', '.join(_SUFFIXES)}) or - for standard input")
+    if not path.is_file():
+        raise CorpusError(f"no file {path}; give files ({', '.join(_SUFFIXES)}) or - for standard input")
+    if not path.name.endswith(_SUFFIXES):
+        raise CorpusError(f"{path}: unknown kind of file; give files ending in {', '.join(_SUFFIXES)}")

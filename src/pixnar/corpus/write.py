@@ -1,0 +1,181 @@
+"""Writing a corpus folder, whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip as gzip_module
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pixnar.corpus import parse
+from pixnar.corpus.badrows import BadValueError, shown
+from pixnar.corpus.records import DocidRow, Document, Qrel, Query
+from pixnar.errors import CorpusError
+from pixnar.storage import sync_folder
+
+_OURS = re.compile(r"(corpus|docids|queries)\.jsonl(\.gz)?|qrels|README\.md")
+_SPLIT_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
+_HEADER = "query-id\tcorpus-id\tscore\n"
+
+
+def write_corpus(
+    folder: str | os.PathLike[str],
+    documents: Iterable[Document],
+    docids: Iterable[DocidRow],
+    queries: Iterable[Query],
+    qrels: Mapping[str, Iterable[Qrel]],
+    gzip: bool = False,
+    *,
+    overwrite: bool = False,
+    readme: str | None = None,
+) -> None:
+    """Write a corpus folder in the BEIR layout with docids; it appears complete or, if anything fails, not at all.
+
+    A folder with something in it is replaced only with `overwrite`, and only if it holds a corpus of this layout and
+    nothing else. The same rows give the same bytes.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_corpus(folder, [Document("d1", "Tea", "", {})], [DocidRow("d1", "a hot drink")], [], {})
+    ...     sorted(os.listdir(folder))
+    ['corpus.jsonl', 'docids.jsonl', 'qrels', 'queries.jsonl']
+    """
+    for split in qrels:
+        if not _SPLIT_NAME.fullmatch(split):
+            raise CorpusError(f"split {split!r} cannot be a file name; use letters, digits, - and _")
+    end = ".gz" if gzip else ""
+    with _whole_folder(Path(folder), overwrite) as draft:
+        (draft / "qrels").mkdir()
+        _write(draft / f"corpus.jsonl{end}", map(_document_line, documents))
+        _write(draft / f"docids.jsonl{end}", map(_docid_line, docids))
+        _write(draft / f"queries.jsonl{end}", map(_query_line, queries))
+        for split, rows in qrels.items():
+            _write(draft / "qrels" / f"{split}.tsv{end}", _qrel_lines(rows))
+        if readme is not None:
+            _write(draft / "README.md", [readme.encode()])
+        sync_folder(draft / "qrels")
+
+
+@contextlib.contextmanager
+def _whole_folder(target: Path, overwrite: bool) -> Iterator[Path]:
+    """A fresh folder beside `target` that takes its place when the block ends well and vanishes when it does not."""
+    target = Path(os.path.abspath(target))  # a trailing slash or `..` must not move the draft elsewhere
+    _check_target(target, overwrite)
+    try:
+        draft = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
+    except OSError as error:
+        raise CorpusError(f"cannot write {target}: {error.strerror}; choose another place") from error
+    try:
+        umask = os.umask(0)
+        os.umask(umask)
+        draft.chmod(0o777 & ~umask)
+        yield draft
+        sync_folder(draft)
+        _replace(target, draft)
+        sync_folder(target.parent)
+    except BaseException as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise CorpusError(f"cannot write {target}: {error.strerror or error}; choose another place") from error
+        raise
+
+
+def _check_target(target: Path, overwrite: bool) -> None:
+    if target.is_symlink():
+        raise CorpusError(f"{target} is a symbolic link; give the folder it points to")
+    if target.exists() and not target.is_dir():
+        raise CorpusError(f"{target} is a file; give a folder to write the corpus to")
+    if not target.parent.is_dir():
+        raise CorpusError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
+    there = sorted(os.listdir(target)) if target.exists() else []
+    if there and not overwrite:
+        raise CorpusError(f"{target} is not empty; choose another folder, or replace it with overwrite")
+    if strange := [name for name in there if not _OURS.fullmatch(name)]:
+        raise CorpusError(
+            f"{target} holds more than a corpus ({shown(strange[0])}) and is not replaced; empty it first"
+        )
+
+
+def _replace(target: Path, draft: Path) -> None:
+    if not target.exists() or not os.listdir(target):
+        os.replace(draft, target)  # takes the place of an empty folder, too
+        return
+    # A folder with something in it cannot be replaced in one step; aside, the old one can still be put back.
+    aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".old"))
+    os.replace(target, aside)
+    try:
+        os.replace(draft, target)
+    except BaseException:
+        os.replace(aside, target)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _write(path: Path, lines: Iterable[bytes]) -> None:
+    with open(path, "wb") as raw:
+        if path.suffix == ".gz":
+            with gzip_module.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
+                packed.writelines(lines)
+        else:
+            raw.writelines(lines)
+        raw.flush()
+        os.fsync(raw.fileno())
+
+
+def _json_line(row: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:  # half a surrogate pair has no UTF-8; the escape keeps it
+        return json.dumps(row).encode() + b"\n"
+    except (TypeError, ValueError) as error:
+        raise CorpusError(
+            f"row {shown(row.get('_id'))} cannot be written as JSON: {error}; change its values"
+        ) from error
+
+
+def _document_line(row: Document) -> bytes:
+    try:
+        doc_id, title, text, metadata = parse.document(*row)
+    except BadValueError as error:
+        raise _refused("document", row, error) from error
+    if clash := metadata.keys() & {"_id", "title", "text"}:
+        raise CorpusError(f"document {shown(doc_id)}: metadata key {sorted(clash)[0]!r} is taken; rename it")
+    return _json_line({"_id": doc_id, "title": title, "text": text, **metadata})
+
+
+def _docid_line(row: DocidRow) -> bytes:
+    try:
+        doc_id, docid = parse.docid_row(*row)
+    except BadValueError as error:
+        raise _refused("docid", row, error) from error
+    return _json_line({"_id": doc_id, "docid": docid})
+
+
+def _query_line(row: Query) -> bytes:
+    try:
+        query_id, text = parse.query(*row)
+    except BadValueError as error:
+        raise _refused("query", row, error) from error
+    return _json_line({"_id": query_id, "text": text})
+
+
+def _qrel_lines(rows: Iterable[Qrel]) -> Iterator[bytes]:
+    yield _HEADER.encode()
+    for row in rows:
+        try:
+            query_id, doc_id, score = parse.qrel(*row)
+            if re.search(r"[\t\n\r]|^\s*$", query_id) or re.search(r"[\t\n\r]|^\s*$", doc_id):
+                raise BadValueError("id cannot stand in a TSV file", "an id has a tab, a line end or nothing visible")
+            line = f"{query_id}\t{doc_id}\t{score}\n".encode()
+        except (BadValueError, UnicodeEncodeError) as error:
+            raise _refused("judgement", row, error) from error
+        yield line
+
+
+def _refused(kind: str, row: tuple[Any, ...], error: ValueError) -> CorpusError:
+    return CorpusError(f"{kind} {shown(tuple(row))} cannot be written: {error}; correct it")

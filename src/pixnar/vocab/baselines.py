@@ -1,0 +1,315 @@
+"""BPE, Unigram and word-piece behind the same protocol as our own vocabulary, through `tokenizers`.
+
+What is trained here works on UTF-8 bytes, so that no text is unknown, and every word carries its blank in front of it,
+the first one too, so that a word has one id wherever it stands.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from pixnar.errors import FileFormatError, VocabularyError
+from pixnar.progress import Progress
+from pixnar.storage import read_container, write_container
+from pixnar.vocab.normalize import normalize
+from pixnar.vocab.protocol import Counts, EncodedBatch, Ids
+from pixnar.vocab.tokenizer_json import (
+    META_BLANK,
+    byte_alphabet,
+    byte_values,
+    describe,
+    find_tokenizer,
+    first_line,
+    is_lossless,
+    parts,
+)
+
+_KIND = "vocab-tk"
+_VERSION = 1
+_BATCH = 16_384
+_BYTES = 256
+
+
+def bpe_tokenizer(texts: Iterable[str], size: int, *, whitespace: bool = True, min_count: int = 2) -> Tokenizer:
+    """Train byte-level BPE on texts that are already normalised; every text counts as often as it is given.
+
+    With `whitespace`, merges stay inside a word; without it ("super"), they may cross blanks. `min_count` is the
+    smallest number of occurrences for which a pair is still merged. The same texts in the same order give the same
+    tokenizer.
+
+    >>> bpe_tokenizer(["free night", "free flight"], 300).encode("free").tokens
+    ['Ġfree']
+    """
+    _check_size(size)
+    tokenizer = _byte_level(models.BPE(), whitespace)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, min_frequency=min_count, show_progress=False, initial_alphabet=byte_alphabet()
+    )
+    tokenizer.train_from_iterator(iter(texts), trainer)
+    return tokenizer
+
+
+def unigram_tokenizer(
+    texts: Iterable[str], size: int, *, whitespace: bool = True, max_piece_bytes: int = 16
+) -> Tokenizer:
+    """Train a byte-level Unigram model on texts that are already normalised.
+
+    `max_piece_bytes` is the longest token in bytes. **Not deterministic**: `tokenizers` visits the texts in hash order,
+    so two runs differ in the last digits of the scores, in the ids of tokens with equal scores, and now and then in a
+    token. Small corpora give fewer tokens than asked for.
+    """
+    _check_size(size)
+    tokenizer = _byte_level(models.Unigram(), whitespace)
+    trainer = trainers.UnigramTrainer(
+        vocab_size=size, show_progress=False, initial_alphabet=byte_alphabet(), max_piece_length=max_piece_bytes
+    )
+    try:
+        tokenizer.train_from_iterator(iter(texts), trainer)
+    except Exception as error:  # tokenizers has no narrower class
+        raise VocabularyError(f"Unigram training failed ({first_line(error)}): give it more docids") from error
+    return tokenizer
+
+
+class TokenizerVocabulary:
+    """A `tokenizers.Tokenizer` as target vocabulary.
+
+    >>> vocabulary = TokenizerVocabulary.train_bpe(["Free night", "free flight"], 300)
+    >>> vocabulary.decode(vocabulary.encode("FREE  nights"))
+    'free nights'
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, method: str, token_counts: Counts | None = None) -> None:
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        # "<s>" in a docid is text, not a command to the model.
+        tokenizer.encode_special_tokens = True
+        self._tokenizer = tokenizer
+        self._method = method
+        self._spec: dict[str, Any] = describe(tokenizer)
+        self._size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+        self._counts = np.zeros(self._size, np.uint64) if token_counts is None else token_counts
+        if len(self._counts) != self._size:
+            raise VocabularyError(f"{len(self._counts)} token counts for {self._size} tokens: give one count per token")
+
+    @classmethod
+    def train_bpe(
+        cls,
+        texts: Iterable[str],
+        size: int,
+        *,
+        whitespace: bool = True,
+        min_count: int = 2,
+        weighted: bool = False,
+        progress: Progress | None = None,
+    ) -> TokenizerVocabulary:
+        """Train BPE on raw docids; see `bpe_tokenizer`. Equal docids count once unless `weighted`."""
+        kept = _gather(texts, weighted, progress)
+        tokenizer = bpe_tokenizer(_reported(kept, "train", progress), size, whitespace=whitespace, min_count=min_count)
+        vocabulary = cls(tokenizer, method="bpe" if whitespace else "bpe-super")
+        return vocabulary._counted(kept, progress)
+
+    @classmethod
+    def train_unigram(
+        cls,
+        texts: Iterable[str],
+        size: int,
+        *,
+        whitespace: bool = True,
+        max_piece_bytes: int = 16,
+        weighted: bool = False,
+        progress: Progress | None = None,
+    ) -> TokenizerVocabulary:
+        """Train Unigram on raw docids; see `unigram_tokenizer`: two runs may differ.
+
+        Equal docids count once unless `weighted`.
+        """
+        kept = _gather(texts, weighted, progress)
+        tokenizer = unigram_tokenizer(
+            _reported(kept, "train", progress), size, whitespace=whitespace, max_piece_bytes=max_piece_bytes
+        )
+        vocabulary = cls(tokenizer, method="unigram" if whitespace else "unigram-super")
+        return vocabulary._counted(kept, progress)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | os.PathLike[str],
+        texts: Iterable[str] | None = None,
+        *,
+        revision: str = "main",
+        weighted: bool = False,
+        progress: Progress | None = None,
+    ) -> TokenizerVocabulary:
+        """The tokenizer of a Hugging Face model: a hub name, a folder with tokenizer.json, or such a file.
+
+        Its special tokens ([CLS] …) are never added. `texts` are raw docids to count tokens on, equal ones once unless
+        `weighted`; without them all counts are zero.
+        """
+        tokenizer = find_tokenizer(name_or_path, revision)
+        vocabulary = cls(tokenizer, method=f"pretrained:{Path(name_or_path).name}")
+        return vocabulary if texts is None else vocabulary._counted(_gather(texts, weighted, progress), progress)
+
+    @property
+    def kind(self) -> str:
+        """The model's name: "bpe", "unigram", "wordpiece" or "wordlevel"."""
+        return str(self._spec["model"]["type"]).lower()
+
+    @property
+    def method(self) -> str:
+        """How it came about: "bpe", "bpe-super", "unigram", "unigram-super", or "pretrained:" and a name."""
+        return self._method
+
+    @functools.cached_property
+    def lossless(self) -> bool:
+        """Whether decoding always gives back the normalised text; False where that is not certain."""
+        return is_lossless(self._spec)
+
+    @property
+    def token_counts(self) -> Counts:
+        """How often each token is used in the training docids; zeros where those are unknown."""
+        return self._counts
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer behind it."""
+        return self._tokenizer
+
+    def __len__(self) -> int:
+        return self._size
+
+    def token(self, token_id: int) -> str:
+        """The token as a person would read it; pieces that continue a word start with ``##``."""
+        self._check_ids([token_id])
+        token = self._tokenizer.id_to_token(int(token_id))
+        if token is None or token in self._added:
+            return token or ""
+        if self._byte_level:
+            text = bytes(map(byte_values().__getitem__, token)).decode("utf-8", "backslashreplace")
+            blank = " "
+        elif self._meta_blank:
+            text, blank = token, META_BLANK
+        else:
+            return token
+        shown = text.removeprefix(blank).replace(blank, " ")
+        return (shown or " ") if text.startswith(blank) else f"##{shown}"
+
+    def encode(self, text: str) -> Ids:
+        """Normalise, then split into token ids."""
+        return np.array(self._tokenizer.encode(normalize(text), add_special_tokens=False).ids, np.uint32)
+
+    def encode_batch(self, texts: Sequence[str], *, threads: int = 0) -> EncodedBatch:
+        """`encode` for many texts: on one core with ``threads=1``, else on the pool of `tokenizers` (all cores)."""
+        ids: list[list[int]] = []
+        for batch in _batched(texts):
+            clean = [normalize(text) for text in batch]
+            if threads == 1:
+                found = [self._tokenizer.encode(text, add_special_tokens=False) for text in clean]
+            else:
+                found = self._tokenizer.encode_batch_fast(clean, add_special_tokens=False)
+            ids.extend(encoding.ids for encoding in found)
+        return EncodedBatch.from_lists(ids)
+
+    def decode(self, ids: Sequence[int] | Ids) -> str:
+        """The text of a token sequence."""
+        wanted = [int(i) for i in ids]
+        self._check_ids(wanted)
+        return self._tokenizer.decode(wanted, skip_special_tokens=False)
+
+    def count(self, texts: Iterable[str]) -> Counts:
+        """How often each token is used when `texts` are encoded."""
+        return self._count(texts, 0, None)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to one file, atomically."""
+        meta = {"method": self._method, "kind": self.kind, "size": self._size, "lossless": self.lossless}
+        source = np.frombuffer(self._tokenizer.to_str().encode(), np.uint8)
+        write_container(path, _KIND, _VERSION, meta, {"tokenizer": source, "counts": self._counts})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> TokenizerVocabulary:
+        """Read what `save` wrote."""
+        container = read_container(path, _KIND, _VERSION)
+        try:
+            tokenizer = Tokenizer.from_buffer(container.arrays["tokenizer"].tobytes())
+            return cls(tokenizer, method=container.meta["method"], token_counts=container.arrays["counts"])
+        except Exception as error:  # tokenizers has no narrower class
+            reason = f"a tokenizer this release cannot read ({first_line(error)})"
+            raise FileFormatError(f"{path} holds {reason}: build the vocabulary again") from error
+
+    def _counted(self, texts: Sequence[str], progress: Progress | None) -> TokenizerVocabulary:
+        self._counts = self._count(texts, len(texts), progress)
+        return self
+
+    def _count(self, texts: Iterable[str], total: int, progress: Progress | None) -> Counts:
+        counts = np.zeros(self._size, np.uint64)
+        for batch in _batched(_reported(texts, "count", progress, total)):
+            counts += np.bincount(self.encode_batch(batch).ids, minlength=self._size).astype(np.uint64)
+        return counts
+
+    def _check_ids(self, ids: Sequence[int]) -> None:
+        for i in ids:
+            if not 0 <= i < self._size:
+                raise VocabularyError(f"token id {i} is outside the vocabulary: ids go from 0 to {self._size - 1}")
+
+    @functools.cached_property
+    def _added(self) -> frozenset[str]:
+        return frozenset(token["content"] for token in self._spec["added_tokens"])
+
+    @functools.cached_property
+    def _byte_level(self) -> bool:
+        return any(part["type"] == "ByteLevel" for part in parts(self._spec["decoder"], "decoders"))
+
+    @functools.cached_property
+    def _meta_blank(self) -> bool:
+        return META_BLANK in json.dumps([self._spec["decoder"], self._spec["pre_tokenizer"]], ensure_ascii=False)
+
+
+def _byte_level(model: models.Model, whitespace: bool) -> Tokenizer:
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.Prepend(" ")
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    words = pre_tokenizers.Split(" ", "merged_with_next")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, as_bytes]) if whitespace else as_bytes
+    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    return tokenizer
+
+
+def _check_size(size: int) -> None:
+    if size < _BYTES:
+        raise VocabularyError(f"a vocabulary of {size} tokens cannot hold the {_BYTES} bytes: ask for {_BYTES} or more")
+
+
+def _gather(texts: Iterable[str], weighted: bool, progress: Progress | None) -> list[str]:
+    clean = (normalize(text) for text in _reported(texts, "read", progress))
+    kept = list(clean) if weighted else list(dict.fromkeys(clean))
+    if not any(kept):
+        raise VocabularyError("no docid has any text: a vocabulary needs at least one docid to be trained on")
+    return kept
+
+
+def _reported(texts: Iterable[str], stage: str, progress: Progress | None, total: int = 0) -> Iterator[str]:
+    if progress is None:
+        yield from texts
+        return
+    total = len(texts) if isinstance(texts, Sequence) else total
+    done = 0
+    for done, text in enumerate(texts, 1):
+        yield text
+        if done % _BATCH == 0:
+            progress(stage, done, total)
+    progress(stage, done, total)
+
+
+def _batched(texts: Iterable[str]) -> Iterator[list[str]]:
+    source = iter(texts)
+    while batch := list(itertools.islice(source, _BATCH)):
+        yield batch

@@ -1,0 +1,167 @@
+"""The command line as a user meets it: real processes, real files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pixnar.vocab import Vocabulary
+
+
+def pixnar(*arguments: str | Path, text: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pixnar.cli", *map(str, arguments)]
+    return subprocess.run(command, input=text, capture_output=True, text=True, cwd=cwd, timeout=120, check=False)
+
+
+def fails(message: str, *arguments: str | Path, text: str = "") -> None:
+    done = pixnar(*arguments, text=text)
+    assert done.returncode == 2, done
+    assert message in done.stderr
+    assert done.stderr.startswith("pixnar: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    rows = [("d1", "cheap flights to Rome"), ("d1", "flights to rome"), ("d2", "cheap hotels"), ("d2", "Cheap Hotels")]
+    (folder / "corpus.jsonl").write_text("".join(f'{{"_id": "{i}", "title": "", "text": ""}}\n' for i in ("d1", "d2")))
+    (folder / "docids.jsonl").write_text("".join(json.dumps({"_id": i, "docid": d}) + "\n" for i, d in rows))
+    return folder
+
+
+def test_vocabulary_from_build_to_text(corpus: Path, tmp_path: Path) -> None:
+    target = tmp_path / "x.vocab"
+    done = pixnar("vocab", corpus, "-o", target, "--size", "600", "--min-count", "2")
+    assert done.returncode == 0, done.stderr
+    assert "x.vocab: " in done.stdout
+    assert "fewer than the 600 wanted" in done.stdout
+    shown = pixnar("vocab", "encode", target, "CHEAP flights to Rome!")
+    assert shown.stdout == "[cheap][flights to rome][!]\n"
+    assert pixnar("vocab", "encode", target, text="cheap\nflights to rome\n").stdout == "[cheap]\n[flights to rome]\n"
+    ids = pixnar("vocab", "encode", target, "--ids", "cheap flights to rome").stdout.split()
+    assert Vocabulary.load(target).decode([int(v) for v in ids]) == "cheap flights to rome"
+
+
+def test_inspect_shows_and_draws(corpus: Path, tmp_path: Path) -> None:
+    target = tmp_path / "x.vocab"
+    pixnar("vocab", corpus, "-o", target, "--min-count", "2")
+    done = pixnar(
+        *("vocab", "inspect", target, "--text", "Cheap flights to Rome"),
+        *("--plot", tmp_path / "p.png", "--json", tmp_path / "p.json"),
+    )
+    assert done.returncode == 0, done.stderr
+    for expected in ("tokens per docid", "mean 3.33, p50 2, p99 7", "words per token", "[cheap][flights to rome]"):
+        assert expected in done.stdout
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    figures = json.loads((tmp_path / "p.json").read_text())
+    assert figures["top"][0] == ["flights to rome", 2]
+    assert figures["lengths"] == [0, 1, 1, 0, 0, 0, 0, 1]  # "hotels" occurs once and is spelled out
+
+
+def test_several_files_and_standard_input_are_one_corpus(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("new york pizza\nnew york\n")
+    with gzip.open(tmp_path / "b.jsonl.gz", "wt") as file:
+        file.write('{"docid": "new york hotels"}\n')
+    done = pixnar("vocab", tmp_path / "a.txt", tmp_path / "b.jsonl.gz", "-", "-o", tmp_path / "v", text="pizza\n")
+    assert done.returncode == 0, done.stderr
+    vocabulary = Vocabulary.load(tmp_path / "v")
+    assert vocabulary.meta["docids"] == 4
+    assert vocabulary.tokens("New York") == ["new york"]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_baselines_are_built_the_same_way(kind: str, corpus: Path, tmp_path: Path) -> None:
+    done = pixnar("vocab", corpus, "-o", tmp_path / "v", "--kind", kind, "--size", "300")
+    assert done.returncode == 0, done.stderr
+    assert pixnar("vocab", "inspect", tmp_path / "v").stdout.split()[:2] == ["kind", kind]
+
+
+def test_bad_rows_stop_or_are_counted(corpus: Path, tmp_path: Path) -> None:
+    with (corpus / "docids.jsonl").open("a") as file:
+        file.write('{"_id": "d9", "docid": "of nobody"}\n')
+    fails("docids.jsonl:5: unknown document id", "vocab", corpus, "-o", tmp_path / "v")
+    assert not (tmp_path / "v").exists()
+    done = pixnar("vocab", corpus, "-o", tmp_path / "v", "--skip-bad-rows")
+    assert done.returncode == 0
+    assert "unknown document id" in done.stderr
+    assert (tmp_path / "v").exists()
+
+
+def test_wrong_usage_is_one_line(corpus: Path, tmp_path: Path) -> None:
+    fails("Missing option", "vocab", corpus)
+    fails("No such command", "nonsense")
+    fails("size is 3", "vocab", corpus, "-o", tmp_path / "v", "--size", "3")
+    fails("no amount of memory", "vocab", corpus, "-o", tmp_path / "v", "--max-memory", "lots")
+    fails("needs --tokenizer", "vocab", corpus, "-o", tmp_path / "v", "--kind", "wordpiece")
+    fails("no file", "vocab", tmp_path / "nowhere", "-o", tmp_path / "v")
+    fails("not a pixnar file", "vocab", "inspect", corpus / "corpus.jsonl")
+    fails("cannot open", "vocab", "inspect", tmp_path / "nowhere")
+    assert os.listdir(tmp_path) == ["corpus"]
+
+
+def test_nothing_of_yours_is_overwritten(corpus: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious.txt"
+    precious.write_text("x" * 100)
+    fails("exists and is no vocabulary", "vocab", corpus, "-o", precious)
+    fails("give the path of a file", "vocab", corpus, "-o", corpus)
+    fails("give the path of a file", "vocab", corpus, "-o", tmp_path / "no" / "v")
+    assert precious.read_text() == "x" * 100
+    for _ in range(2):  # a vocabulary may be built again in its place
+        assert pixnar("vocab", corpus, "-o", tmp_path / "v").returncode == 0
+
+
+def test_corpus_commands(corpus: Path, tmp_path: Path) -> None:
+    done = pixnar("corpus", "check", corpus, "--json", tmp_path / "c.json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "c.json").read_text())["counts"] == {"documents": 2, "docids": 4, "queries": 0}
+    fails("queries", "corpus", "convert", corpus, "-o", tmp_path / "copy")
+    (corpus / "queries.jsonl").write_text('{"_id": "q", "text": "x"}\n')
+    done = pixnar("corpus", "convert", corpus, "-o", tmp_path / "copy", "--gzip")
+    assert done.returncode == 0, done.stderr
+    assert pixnar("vocab", tmp_path / "copy", "-o", tmp_path / "v").returncode == 0
+
+
+def test_demo_runs_and_runs_again(tmp_path: Path) -> None:
+    first = pixnar("demo", "-o", "demo", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "Not for clinical use" in " ".join(first.stdout.split())
+    vocabulary = (tmp_path / "demo/phrases.vocab").read_bytes()
+    again = pixnar("demo", "-o", "demo", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.count("is reused") == 2
+    assert (tmp_path / "demo/phrases.vocab").read_bytes() == vocabulary
+
+
+def test_progress_bars_on_a_terminal_plain_lines_elsewhere(corpus: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pixnar.cli", "vocab", str(corpus), "-o", str(tmp_path / "v")]
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(command, stderr=follower, stdout=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm"})
+    os.close(follower)
+    seen = b""
+    try:
+        while chunk := os.read(leader, 4096):
+            seen += chunk
+    except OSError:  # the terminal has gone with the process
+        pass
+    assert process.wait(60) == 0
+    assert "━".encode() in seen
+    assert b"selecting" in seen
+    assert "\x1b" not in pixnar("vocab", corpus, "-o", tmp_path / "v").stderr
+
+
+def test_help_teaches() -> None:
+    done = pixnar("vocab", "build", "--help")
+    assert done.returncode == 0
+    for expected in ("--min-count", "--max-memory", "default by corpus", "A corpus"):
+        assert expected in " ".join(done.stdout.replace("│", " ").split())
+    assert pixnar("version").stdout.strip()

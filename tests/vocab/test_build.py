@@ -1,0 +1,225 @@
+"""Building: what comes out holds what was promised, whatever the threads, the memory and the order of the input."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pixnar import _native
+from pixnar.errors import VocabularyError
+from pixnar.vocab import Vocabulary, normalize
+from pixnar.vocab.phrases import FIXED_TOKENS
+from pixnar.vocab.reference import atoms
+
+from .strategies import nasty_text
+
+
+def zipf_docids(n: int, seed: int = 0, words: int = 400) -> list[str]:
+    """Docids with recurring phrases, punctuation and rare words."""
+    rng = random.Random(seed)
+    lexicon = ["".join(rng.choices("aeiou bcdfgé".replace(" ", ""), k=rng.randint(1, 9))) for _ in range(words)]
+    phrases = [" ".join(rng.choices(lexicon, k=rng.randint(2, 4))) for _ in range(words // 4)]
+    pool = lexicon + phrases
+    weights = list(accumulate(1 / (1 + i % words) for i in range(len(pool))))
+    return [
+        " ".join(rng.choices(pool, cum_weights=weights, k=rng.randint(1, 4))) + rng.choice(["", "", "?", ", " + rng.choice(lexicon)])
+        for _ in range(n)
+    ]
+
+
+def saved(vocabulary: Vocabulary, tmp_path: Path) -> bytes:
+    vocabulary.save(tmp_path / "v")
+    return (tmp_path / "v").read_bytes()
+
+
+DOCIDS = zipf_docids(4_000)
+
+
+def test_deterministic_for_any_threads_and_order(tmp_path: Path) -> None:
+    first = saved(Vocabulary.build(DOCIDS, 1_500, threads=1), tmp_path)
+    for threads in (2, 4):
+        assert saved(Vocabulary.build(DOCIDS, 1_500, threads=threads), tmp_path) == first
+    shuffled = random.Random(1).sample(DOCIDS, len(DOCIDS))
+    assert saved(Vocabulary.build(shuffled, 1_500, threads=2), tmp_path) == first
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(nasty_text, min_size=1, max_size=30), st.integers(1, 3), st.integers(1, 4))
+def test_deterministic_on_nasty_text(docids: list[str], min_count: int, max_words: int) -> None:
+    if not any(map(normalize, docids)):
+        docids.append("a")
+    one, four = (
+        Vocabulary.build(docids, 800, min_count=min_count, max_words=max_words, threads=n).arrays for n in (1, 4)
+    )
+    assert {name: array.tobytes() for name, array in one.items()} == {name: a.tobytes() for name, a in four.items()}
+
+
+@pytest.mark.parametrize("edge_punctuation", [False, True])
+@pytest.mark.parametrize("min_count", [1, 2, 5, None])
+def test_uses_are_exact_and_at_least_min_count(min_count: int | None, edge_punctuation: bool) -> None:
+    vocabulary = Vocabulary.build(DOCIDS, 3_000, min_count=min_count, edge_punctuation=edge_punctuation)
+    distinct = list({normalize(text) for text in DOCIDS})
+    batch = vocabulary.encode_batch(distinct)
+    uses = np.bincount(batch.ids, minlength=len(vocabulary))
+    assert (uses[2:] == vocabulary.token_counts[2:]).all()  # markers are not counted
+    assert uses[FIXED_TOKENS:].min() >= vocabulary.meta["min_count"]
+    lengths = np.bincount(batch.lengths)
+    assert lengths.tolist() == vocabulary.docid_lengths.tolist()
+    assert vocabulary.mean_length == pytest.approx(batch.lengths.mean())
+
+
+@pytest.mark.parametrize("size", [FIXED_TOKENS, FIXED_TOKENS + 1, 700, 1_000])
+def test_size_is_reached_exactly_when_candidates_suffice(size: int) -> None:
+    assert len(Vocabulary.build(DOCIDS, size, min_count=2)) == size
+
+
+def test_larger_vocabularies_need_fewer_tokens() -> None:
+    means = [Vocabulary.build(DOCIDS, size, min_count=2).mean_length for size in (514, 600, 800, 1_200, 2_000)]
+    assert means == sorted(means, reverse=True)
+    assert means[-1] < means[0] / 3
+
+
+def test_phrases_are_whole_words_within_one_docid() -> None:
+    vocabulary = Vocabulary.build(DOCIDS, 5_000, min_count=2, max_words=3)
+    grams = Counter()
+    for text in {normalize(text) for text in DOCIDS}:
+        parts = atoms(text)
+        for i in range(len(parts)):
+            gram = ""
+            for j in range(i, len(parts)):
+                gram += " " * (parts[j].blank_before and j > i) + parts[j].text
+                grams[gram] += 1
+    checked = 0
+    for v in range(FIXED_TOKENS, len(vocabulary)):
+        token = vocabulary.token(v)
+        if token.startswith("##") or len(atoms(token)) < 2:
+            continue
+        checked += 1
+        assert len(token.split()) <= 3
+        assert token[0].isalnum()
+        assert token[-1].isalnum()
+        # The score says how often the phrase was counted, so the counting is exact.
+        assert vocabulary.arrays["scores"][v] == _native.score_of(grams[token])
+    assert checked > 100
+
+
+def test_punctuation_digits_hyphens_apostrophes_inside() -> None:
+    docids = [f"{a} {b}" for a in ("rock-n-roll", "o'clock", "route 66", "yes, we can") for b in "abcdef"]
+    tokens = Vocabulary.build(docids, min_count=2).tokens("o'clock rock-n-roll route 66 yes, we can")
+    assert tokens == ["o'clock", "rock-n-roll", "route 66", "yes, we can"]
+
+
+def test_duplicates_count_once_unless_weighted() -> None:
+    docids = ["red car"] * 50 + ["blue car", "blue sky", "BLUE  sky"]
+    once = Vocabulary.build(docids, min_count=2)
+    assert once.meta["rows"] == 53
+    assert once.meta["docids"] == 3
+    assert "red car" not in {once.token(v) for v in range(len(once))}
+    weighted = Vocabulary.build(docids, min_count=2, weighted=True)
+    (red_car,) = weighted.encode("red car")
+    assert weighted.token_counts[red_car] == 50
+    assert int(weighted.docid_lengths.sum()) == 53
+
+
+def test_spilling_changes_nothing(tmp_path: Path) -> None:
+    docids = zipf_docids(150_000, words=20_000)
+    plenty = Vocabulary.build(docids, 20_000, threads=2)
+    tight = _native.Builder(20_000, 0, 8, False, False, 2, 4 << 20, str(tmp_path))
+    for i in range(0, len(docids), 10_000):
+        tight.add_lines("\n".join(map(normalize, docids[i : i + 10_000])).encode())
+    built = tight.build(None)
+    assert built["facts"]["spilled_bytes"] > 1 << 20
+    for name in ("kinds", "offsets", "bytes", "scores", "uses", "lengths", "spacing_chars", "spacing_rule"):
+        assert (built[name] == plenty.arrays[name]).all(), name
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "docids",
+    [
+        ["x" * 2_000_000],
+        ["word " * 400_000],
+        ["same line"] * 1_000_000,
+        ["a\0b", "\0\0", "a\0b c"],
+        ["\ud800", "\udfff x"],
+        ["שלום עולם", "שלום"],
+        ["e" + "\u0301" * 100_000],
+        ["", " ", "x"],
+        [f"{i}" for i in range(20_000)],
+    ],
+    ids=["one word", "one line", "identical", "NUL", "surrogates", "right to left", "marks", "blank", "numbers"],
+)
+def test_adversarial_input(docids: list[str]) -> None:
+    vocabulary = Vocabulary.build(docids, 2_000)
+    for text in docids[:3]:
+        assert vocabulary.decode(vocabulary.encode(text)) == normalize(text)
+
+
+def test_nothing_to_build_from() -> None:
+    for empty in ([], [" ", "\n"]):
+        with pytest.raises(VocabularyError, match="no docids"):
+            Vocabulary.build(empty)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"size": 513}, "size is 513; it must be between 514"),
+        ({"max_words": 0}, "max_words is 0"),
+        ({"min_count": 0}, "min_count is 0"),
+    ],
+)
+def test_options_out_of_range(options: dict[str, int], why: str) -> None:
+    with pytest.raises(VocabularyError, match=why):
+        Vocabulary.build(["a"], **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("docids", "least"), [(1, 2), (20_000, 2), (400_000, 5), (20_000_000, 20), (10**9, 20)])
+def test_default_min_count_scales(docids: int, least: int) -> None:
+    assert _native.default_min_count(docids) == least
+
+
+def test_progress_reports_and_can_stop_the_work() -> None:
+    stages: dict[str, tuple[int, int]] = {}
+    Vocabulary.build(DOCIDS, 1_000, progress=lambda stage, done, total: stages.update({stage: (done, total)}))
+    assert {"numbering words", "counting phrases, 2 units", "counting uses"} <= stages.keys()
+    assert all(done == total for done, total in stages.values())
+
+    def stop(stage: str, done: int, total: int) -> None:
+        raise RuntimeError(stage)
+
+    with pytest.raises(RuntimeError, match="numbering words"):
+        Vocabulary.build(DOCIDS, 1_000, progress=stop)
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    texts = tmp_path / "docids.txt"
+    texts.write_text("\n".join(zipf_docids(300_000, words=50_000)))
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    command = ["-m", "pixnar.cli", "vocab", str(texts), "-o", str(tmp_path / "out.vocab"), "--scratch", str(scratch)]
+    process = subprocess.Popen([sys.executable, *command, "--max-memory", "64M"], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:  # until the native part is at work
+        if "counting" in line or "selecting" in line or "numbering" in line:
+            break
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    rest = process.stderr.read()
+    assert process.wait(20) == 130, rest
+    assert time.monotonic() - started < 10
+    assert "Traceback" not in rest
+    assert sorted(os.listdir(tmp_path)) == ["docids.txt", "scratch"]
+    assert os.listdir(scratch) == []
