@@ -132,17 +132,24 @@ def corpus_convert(
 
 @vocab_app.command("build")
 def vocab_build(
-    sources: Annotated[list[str], typer.Argument(help="A corpus (folder or irds:ID), or .txt/.jsonl/.parquet files, or -.")],
+    sources: Annotated[
+        list[str], typer.Argument(help="A corpus (folder or irds:ID), or .txt/.jsonl/.parquet files, or -.")
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Vocabulary file to write.")],
     size: Annotated[int, typer.Option(help="Most tokens to have.")] = 131_072,
-    min_count: Annotated[int | None, typer.Option(help="Fewest uses of a token; default by corpus size, 2 to 20.")] = None,
+    min_count: Annotated[
+        int | None, typer.Option(help="Fewest uses of a token; default by corpus size, 2 to 20.")
+    ] = None,
     max_words: Annotated[int, typer.Option(help="Most words in a phrase.")] = 8,
     weighted: Annotated[bool, typer.Option("--weighted", help="A repeated docid counts every time, not once.")] = False,
     edge_punctuation: Annotated[
-        bool, typer.Option("--edge-punctuation", help="Phrases may begin or end with punctuation: shorter, less strict.")
+        bool,
+        typer.Option("--edge-punctuation", help="Phrases may begin or end with punctuation: shorter, less strict."),
     ] = False,
     kind: Annotated[Kind, typer.Option(help="phrase, or a baseline to compare with.")] = Kind.phrase,
-    tokenizer: Annotated[str | None, typer.Option(help="With --kind wordpiece: Hugging Face name, folder or file.")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="With --kind wordpiece: Hugging Face name, folder or file.")
+    ] = None,
     max_memory: Annotated[
         str | None, typer.Option(help="Spill to disk beyond this, e.g. 4G; default 60 % of what is free.")
     ] = None,
@@ -196,14 +203,16 @@ def vocab_build(
 @vocab_app.command("inspect")
 def vocab_inspect(
     vocabulary: Annotated[Path, typer.Argument(help="Vocabulary file.")],
-    text: Annotated[list[str] | None, typer.Option(help="Show how this is cut into tokens; may be given again.")] = None,
+    text: Annotated[
+        list[str] | None, typer.Option(help="Show how this is cut into tokens; may be given again.")
+    ] = None,
     top: Annotated[int, typer.Option(help="How many phrases to list.", min=0)] = 20,
     plot: Annotated[Path | None, typer.Option(help="Also draw a picture (PNG).")] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Show size, lengths, the most used phrases and how text is cut into tokens."""
-    from pixnar.vocab import load_vocabulary
     from pixnar.vocab import inspect as inspection
+    from pixnar.vocab import load_vocabulary
 
     loaded = load_vocabulary(vocabulary)
     found = inspection.inspect(loaded, top=top)

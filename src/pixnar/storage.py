@@ -23,7 +23,9 @@ from numpy.typing import NDArray
 
 from pixnar.errors import FileFormatError, PixnarError
 
-_HEADER = struct.Struct("<8s8sIIQQQQ")  # magic, kind, version, reserved, directory size, file size, directory hash, hash
+_HEADER = struct.Struct(
+    "<8s8sIIQQQQ"
+)  # magic, kind, version, reserved, directory size, file size, directory hash, hash
 _MAGIC = b"\x89PIXNAR\n"
 _ALIGN = 64
 _DTYPES = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64, "i64": np.int64, "f32": np.float32}
@@ -86,7 +88,7 @@ def write_container(
 
     The same content gives the same bytes.
     """
-    entries = []
+    entries: list[dict[str, Any]] = []
     position = 0
     flat = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     for name, array in flat.items():
@@ -97,7 +99,7 @@ def write_container(
                 "dtype": _DTYPE_NAMES[array.dtype],
                 "offset": position,  # counted from the first array, so that the directory's own length does not matter
                 "size": array.nbytes,
-                "xxh3": f"{xxhash.xxh3_64_intdigest(memoryview(array).cast('B')):016x}",
+                "xxh3": f"{xxhash.xxh3_64_intdigest(_raw(array)):016x}",
             }
         )
         position += array.nbytes
@@ -113,7 +115,7 @@ def write_container(
         for entry, array in zip(entries, flat.values(), strict=True):
             gap = start + entry["offset"] - file.tell()
             file.write(b"\0" * gap)
-            file.write(memoryview(array).cast("B"))
+            file.write(_raw(array))
 
 
 def container_kind(path: str | os.PathLike[str]) -> str:
@@ -148,6 +150,10 @@ def read_container(path: str | os.PathLike[str], kind: str, version: int, *, ver
             raise _broken(where, f"array {entry['name']} does not match its checksum", kind)
         arrays[entry["name"]] = np.frombuffer(part, _DTYPES[entry["dtype"]])
     return Container(directory["meta"], arrays)
+
+
+def _raw(array: NDArray[Any]) -> memoryview:
+    return array.view(np.uint8).data
 
 
 class _Opened(NamedTuple):

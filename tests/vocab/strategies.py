@@ -10,7 +10,9 @@ from pixnar.vocab.reference import atoms
 
 any_text = st.text(st.characters(), max_size=40)  # all of Unicode, lone surrogates and controls included
 nasty_text = st.lists(
-    st.sampled_from(["a", "B", " ", "\t", "\n", '"', "'", "-", ",", ".", "1", "é", "e\u0301", "ﬁ", "中", "文", "😀", "\0"])
+    st.sampled_from(
+        ["a", "B", " ", "\t", "\n", '"', "'", "-", ",", ".", "1", "é", "e\u0301", "ﬁ", "中", "文", "😀", "\0"]
+    )
     | st.sampled_from(["\u200f", "ش", "ß", "İ", "\ud800", "\udfff", "\x1c", "\x85", "\u00a0", "\u0345", "\ufffd"]),
     max_size=24,
 ).map("".join)

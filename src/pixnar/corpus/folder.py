@@ -9,8 +9,8 @@ from pixnar.corpus import parse
 from pixnar.corpus.ids import IdSet
 from pixnar.corpus.lines import Meter, read_lines
 from pixnar.corpus.records import Batch, DocidRow, Document, Qrel, Query
-from pixnar.progress import Progress
 from pixnar.errors import CorpusError
+from pixnar.progress import Progress
 
 _SPLIT_ORDER = {"train": 0, "dev": 1, "test": 2}
 

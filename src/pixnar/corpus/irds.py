@@ -10,8 +10,8 @@ from pixnar.corpus import parse
 from pixnar.corpus.badrows import BadRow, BadValueError
 from pixnar.corpus.folder import no_split
 from pixnar.corpus.records import Batch, DocidRow, Document, Qrel, Query, Row
-from pixnar.progress import Progress
 from pixnar.errors import CorpusError, MissingExtraError
+from pixnar.progress import Progress
 
 PREFIX = "irds:"
 _ROWS = 2048

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pixnar.corpus.badrows import BadRow
-from pixnar.progress import Progress
 from pixnar.errors import CorpusError
+from pixnar.progress import Progress
 
 _BLOCK = 1 << 18
 _GZIP_MAGIC = b"\x1f\x8b"  # can start no UTF-8 text, so a compressed file is known whatever its name

@@ -11,8 +11,8 @@ from pixnar.corpus.badrows import BadRow, BadValueError
 from pixnar.corpus.folder import no_split, sort_splits
 from pixnar.corpus.lines import Meter
 from pixnar.corpus.records import Batch, DocidRow, Document, Qrel, Query, Row
-from pixnar.progress import Progress
 from pixnar.errors import CorpusError, MissingExtraError
+from pixnar.progress import Progress
 
 _ROWS = 2048
 _DOC_ID = ("_id", "doc_id", "id")

@@ -18,8 +18,8 @@ from pixnar.corpus.ids import IdSet
 from pixnar.corpus.irds import PREFIX, IrDataset
 from pixnar.corpus.parquet import ParquetFolder, parquet_docids
 from pixnar.corpus.records import Batch, DocidRow, Document, Qrel, Query, Row
-from pixnar.progress import Progress
 from pixnar.errors import CorpusError
+from pixnar.progress import Progress
 
 
 class Source(Protocol):

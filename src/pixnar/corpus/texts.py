@@ -13,8 +13,8 @@ from pixnar.corpus.badrows import BadRows, BadValueError, Skipped, shown
 from pixnar.corpus.lines import LineBatch, Meter, read_lines, split_lines
 from pixnar.corpus.parquet import read_parts
 from pixnar.corpus.records import Batch
-from pixnar.progress import Progress
 from pixnar.errors import CorpusError
+from pixnar.progress import Progress
 
 _SUFFIXES = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz", ".parquet")
 

@@ -30,4 +30,7 @@ def load_vocabulary(path: str | os.PathLike[str]) -> Vocabulary | TokenizerVocab
     return _CLASSES[kind].load(path)
 
 
-_CLASSES: dict[str, type[Vocabulary] | type[TokenizerVocabulary]] = {"vocab": Vocabulary, "vocab-tk": TokenizerVocabulary}
+_CLASSES: dict[str, type[Vocabulary] | type[TokenizerVocabulary]] = {
+    "vocab": Vocabulary,
+    "vocab-tk": TokenizerVocabulary,
+}

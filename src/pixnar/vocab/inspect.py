@@ -71,7 +71,9 @@ def render(found: Inspection, vocabulary: TargetVocabulary, samples: Sequence[st
             value = found.meta[key]
             facts.add_row(key.replace("_", "-"), f"{value:,}" if type(value) is int else str(value))
     if found.mean_length is not None:
-        facts.add_row("tokens per docid", f"mean {found.mean_length:.2f}, p50 {found.p50_length}, p99 {found.p99_length}")
+        facts.add_row(
+            "tokens per docid", f"mean {found.mean_length:.2f}, p50 {found.p50_length}, p99 {found.p99_length}"
+        )
     parts: list[RenderableType] = [facts]
     parts += [Text("\nwords per token (0 = pieces, bytes, markers)"), _bar_table(found.words_per_token)]
     if found.mean_length is not None:

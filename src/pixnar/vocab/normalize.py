@@ -9,11 +9,11 @@ from pixnar import _native
 
 
 def normalize(text: str) -> str:
-    """NFKC, lower case, white space squeezed to single blanks; lone surrogates become U+FFFD.
+    r"""NFKC, lower case, white space squeezed to single blanks; lone surrogates become U+FFFD.
 
     Idempotent: ``normalize(normalize(x)) == normalize(x)`` for every string.
 
-    >>> normalize("  The Ｆｉｒｓｔ\\tFLIGHT\\n")
+    >>> normalize("  The Ｆｉｒｓｔ\tFLIGHT\n")
     'the first flight'
     """
     if text.isascii():
@@ -29,10 +29,10 @@ def normalize(text: str) -> str:
 
 
 def normalize_lines(texts: Sequence[str]) -> bytes:
-    """`normalize` for many texts, one per line, as UTF-8; ASCII texts take a native path, many times faster.
+    r"""`normalize` for many texts, one per line, as UTF-8; ASCII texts take a native path, many times faster.
 
-    >>> normalize_lines(["One ", "TWO\\nthree"])
-    b'one\\ntwo three'
+    >>> normalize_lines(["One ", "TWO\nthree"])
+    b'one\ntwo three'
     """
     return _native.normalize_lines(texts, normalize)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,8 @@ _INGEST_ROWS = 20_000
 _TOKEN_ARRAYS = ("kinds", "offsets", "bytes", "scores", "spacing_chars", "spacing_rule")
 
 
-class Token(NamedTuple):
+@dataclass(frozen=True)
+class Token:
     """A token as it is given to `Vocabulary.from_tokens`.
 
     `continuation` marks a piece inside a word. `count` decides between segmentations with equally many tokens: the
@@ -209,7 +211,7 @@ class Vocabulary:
     def decode(self, ids: Sequence[int] | Ids) -> str:
         """The text of any token sequence; for encoded text, its normal form."""
         array = np.asarray(ids)
-        if array.size and not (0 <= array.min() and array.max() < len(self)):
+        if array.size and not (array.min() >= 0 and array.max() < len(self)):
             wrong = next(int(v) for v in array if not 0 <= v < len(self))
             raise VocabularyError(f"token id {wrong} is not in 0 … {len(self) - 1}")
         return self._coder.decode(np.ascontiguousarray(array, np.uint32)).decode(errors="replace")
