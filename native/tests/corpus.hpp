@@ -47,6 +47,21 @@ inline Lines generated_lines(Random& random, uint32_t rows, uint32_t words = 150
     return lines;
 }
 
+// Counts the atoms; says whether all are punctuation, and whether one at an end is.
+inline size_t atoms_in(std::string_view text, bool& only_single, bool& single_at_edge) {
+    Atoms atoms(text);
+    size_t n = 0;
+    only_single = true;
+    bool last = false;
+    for (Atom atom; atoms.next(atom); ++n) {
+        last = atom.kind == CharKind::single;
+        only_single &= last;
+        if (n == 0) single_at_edge = last;
+    }
+    single_at_edge |= last;
+    return n;
+}
+
 inline BuiltVocabulary build(const Lines& lines, const BuildOptions& options, const Progress& progress = {}) {
     Builder builder(options);
     // In several calls of several lines, as a reader would.

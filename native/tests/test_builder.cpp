@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
 #include <string>
@@ -23,20 +25,6 @@ BuildOptions options_of(uint64_t size, uint64_t min_count = 2) {
     options.min_count = min_count;
     options.threads = 2;
     return options;
-}
-
-size_t atoms_in(std::string_view text, bool& only_single, bool& single_at_edge) {
-    Atoms atoms(text);
-    size_t n = 0;
-    only_single = true;
-    bool last = false;
-    for (Atom atom; atoms.next(atom); ++n) {
-        last = atom.kind == CharKind::single;
-        only_single &= last;
-        if (n == 0) single_at_edge = last;
-    }
-    single_at_edge |= last;
-    return n;
 }
 
 void test_true_to_encoder() {
@@ -245,8 +233,8 @@ struct Stop {};
 // Stopped anywhere, a build throws what the callback threw, and leaves neither a file nor a descriptor behind.
 void test_stopping() {
     namespace fs = std::filesystem;
-    const fs::path folder = fs::temp_directory_path() / "pixnar-test-builder";
-    fs::create_directories(folder);
+    std::string folder = (fs::temp_directory_path() / "pixnar-test-XXXXXX").string();
+    if (!CHECK(mkdtemp(folder.data()) != nullptr)) return;
     const auto descriptors = [] {
         if (!fs::exists("/proc/self/fd")) return std::ptrdiff_t{0};
         return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
@@ -254,7 +242,7 @@ void test_stopping() {
     Random random(80);
     const Lines lines = generated_lines(random, 2500, 3000);
     BuildOptions options = options_of(fixed_tokens + 100);
-    options.scratch_folder = folder.string();
+    options.scratch_folder = folder;
     options.max_memory = little_memory;
     const auto before = descriptors();
     int calls = 0;

@@ -75,7 +75,7 @@ def _plain_lines() -> Progress:
         nonlocal last_time, last_name
         now = time.monotonic()
         new_stage = last_name not in ("", _name(stage))
-        if now - last_time < (1.0 if new_stage else _PLAIN_SECONDS):
+        if now - last_time < _PLAIN_SECONDS * (0.1 if new_stage else 1.0):
             return
         last_time, last_name = now, _name(stage)
         amount = f"{done / total:.0%}" if total else f"{done:,}"
