@@ -122,6 +122,7 @@ def run(
     generated_size: int = 1_000_000,
     threads: int = 0,
     min_counts: Sequence[int | None] = (None,),
+    edge_punctuation: bool = True,
     rivals: bool = True,
     methods: Sequence[str] | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -134,17 +135,20 @@ def run(
 
     `corpora` are corpus folders or text files; `generated` adds that many synthetic docids, on which only our own
     builder runs, at `generated_size` (the rivals need tens of gigabytes there). `min_counts` gives our builder one row
-    each, None being its default. `methods` overrides the choice of methods. `time_limit` is in seconds and holds for
-    building and for encoding alike. With `out`, cells are kept there and reused unless `fresh`; the version of
-    our own builder is its commit, so after a change that is not committed ask for `fresh`.
+    each, None being its default, and on the corpora `edge_punctuation` adds one more with that option. `methods`
+    overrides the choice of methods. `time_limit` is in seconds and holds for building and for encoding alike. With
+    `out`, cells are kept there and reused unless `fresh`; the version of our own builder is its commit, so after a
+    change that is not committed ask for `fresh`.
     """
     console = console or Console()
     target = None if out is None else Path(out)
     results = Results(environment("pixnar", "tokenizers", "sentencepiece", "numpy"), [])
     if target is not None and target.exists() and not fresh:
         results.cells = Results.load(target).cells
-    ours = ["pixnar" if count is None else f"pixnar-mc{count}" for count in min_counts]
-    chosen = list(methods) if methods is not None else [*ours, *(RIVALS if rivals else ())]
+    counts = ["" if count is None else f"-mc{count}" for count in min_counts]
+    ours = [f"pixnar{count}" for count in counts]
+    edged = [f"pixnar-edge{count}" for count in counts] if edge_punctuation else []
+    chosen = list(methods) if methods is not None else [*ours, *edged, *(RIVALS if rivals else ())]
     for method in chosen:
         if not re.fullmatch("|".join([*RIVALS, *OPTIONAL_RIVALS, r"pixnar(-mc\d+)?"]), method):
             known = ", ".join([*RIVALS, *OPTIONAL_RIVALS])

@@ -85,6 +85,7 @@ class Pixnar:
             note.texts(Path(spec["text"])),
             spec["size"],
             min_count=spec["min_count"],
+            edge_punctuation="-edge" in spec["method"],
             threads=spec["threads"],
             progress=note.progress,
         )
@@ -173,7 +174,7 @@ class SentencePiece:
 
 
 def method(name: str) -> Method:
-    """The method of that name; "pixnar-mc20" is ours with min_count 20."""
+    """The method of that name; "pixnar-edge-mc20" is ours with edge_punctuation and min_count 20."""
     known: dict[str, Method] = {
         "bpe-ws": HuggingFace("bpe", whitespace=True),
         "bpe-super": HuggingFace("bpe", whitespace=False),

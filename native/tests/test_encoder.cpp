@@ -17,26 +17,38 @@ namespace {
 
 constexpr auto start = TokenKind::start, continuation = TokenKind::continuation, marker = TokenKind::marker;
 
-size_t count_atoms(std::string_view text) {
-    Atoms atoms(text);
-    size_t n = 0;
-    for (Atom atom; atoms.next(atom);) ++n;
-    return n;
+// A piece of a text: a run of whole atoms, or of characters inside one.
+Token cut(Random& random, const std::string& text) {
+    std::vector<Atom> atoms;
+    Atoms reader(text);
+    for (Atom atom; reader.next(atom);) atoms.push_back(atom);
+    if (atoms.empty()) return {start, ""};
+    const auto size = static_cast<uint32_t>(atoms.size());
+    const Atom& first = random.pick(atoms);
+    if (random.one_in(3)) {
+        std::vector<size_t> borders{0};
+        const char *begin = first.text.data(), *end = begin + first.text.size();
+        while (borders.back() < first.text.size()) borders.push_back(borders.back() + char_at(begin + borders.back(), end).bytes);
+        const size_t from = random.pick(borders), to = random.pick(borders);
+        return {from == 0 ? start : continuation, std::string(first.text.substr(from, to > from ? to - from : 0))};
+    }
+    const auto at = static_cast<uint32_t>(&first - atoms.data());
+    const Atom& last = atoms[at + random.below(std::min(5u, size - at))];
+    return {start, std::string(first.text.data(), last.text.data() + last.text.size())};
 }
 
-// Scores come from few values, so that equal costs are common.
-Vocabulary random_vocabulary(Random& random) {
+// Tokens are cut from the texts, or random; scores come from few values: many ways to split, many of the same cost.
+Vocabulary random_vocabulary(Random& random, const std::vector<std::string>& texts) {
     Vocabulary vocabulary;
     vocabulary.add_fixed();
-    for (uint16_t& score : vocabulary.scores) score = static_cast<uint16_t>(random.below(3));
+    const uint32_t scores = 1 + random.below(3);
+    for (uint16_t& score : vocabulary.scores) score = static_cast<uint16_t>(random.below(scores));
     std::set<std::pair<TokenKind, std::string>> known;
-    const uint32_t longest = 2 + random.below(7);
     for (uint32_t n = random.below(60); n > 0; --n) {
-        const std::string text = random_text(random, longest);
-        const TokenKind kind = random.one_in(3) ? continuation : start;
-        if (text.size() < 2 || (kind == continuation && count_atoms(text) != 1)) continue;
-        if (!known.insert({kind, text}).second) continue;
-        vocabulary.add({kind, text, static_cast<uint16_t>(random.one_in(20) ? highest_score : random.below(3))});
+        Token token = cut(random, random.one_in(5) ? random_text(random, 6) : random.pick(texts));
+        if (token.text.size() < 2 || !known.insert({token.kind, token.text}).second) continue;
+        token.score = static_cast<uint16_t>(random.one_in(20) ? highest_score : random.below(scores));
+        vocabulary.add(token);
     }
     std::set<uint32_t> chars;
     for (const uint32_t c : {0x22u, 0x27u, 0x2cu, 0x2du, 0x2eu, 0xbfu, 0xfffdu, 0x1f600u})
@@ -49,16 +61,22 @@ Vocabulary random_vocabulary(Random& random) {
     return vocabulary;
 }
 
+std::vector<std::string> random_texts(Random& random) {
+    std::vector<std::string> texts;
+    for (const uint32_t most_chars : {0, 6, 12, 12, 20, 40}) texts.push_back(random_text(random, most_chars));
+    return texts;
+}
+
 void test_against_oracle() {
     Random random(2);
     for (int round = 0; round < 1500; ++round) {
-        const Vocabulary vocabulary = random_vocabulary(random);
+        const std::vector<std::string> texts = random_texts(random);
+        const Vocabulary vocabulary = random_vocabulary(random, texts);
         const Tables tables = vocabulary.tables();
         CHECK_EQ(tables.problem(), "");
         const Oracle oracle(tables);
         Encoder encoder(tables);  // one for all texts: what is left from the text before must not show
-        for (int n = 0; n < 6; ++n) {
-            const std::string text = random_text(random, n < 5 ? 12 : 40);
+        for (const std::string& text : texts) {
             std::vector<uint32_t> ids;
             encoder.encode(text, ids);
             if (!CHECK_EQ(ids, oracle.encode(text))) std::fprintf(stderr, "  text: %s\n", shown(text).c_str());
@@ -70,7 +88,7 @@ void test_against_oracle() {
 void test_arbitrary_ids() {
     Random random(3);
     for (int round = 0; round < 300; ++round) {
-        const Vocabulary vocabulary = random_vocabulary(random);
+        const Vocabulary vocabulary = random_vocabulary(random, random_texts(random));
         const Tables tables = vocabulary.tables();
         const auto size = static_cast<uint32_t>(tables.tokens.size());
         for (int n = 0; n < 20; ++n) {

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from pixnar.errors import PixnarError
 from pixnar.progress import show_progress
+from pixnar.storage import atomic_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -250,12 +251,13 @@ def bench_vocab(
     time_limit: Annotated[float, typer.Option(help="Seconds a method may take.")] = 1800.0,
     threads: Threads = 0,
     json_file: JsonFile = None,
+    markdown: Annotated[Path | None, typer.Option(help="Also write the table as Markdown to this file.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what the JSON file has already.")] = False,
 ) -> None:
     """Vocabulary builders side by side: time, memory, tokens per docid, encoding speed."""
     from pixnar.benchmarks import vocab
 
-    vocab.run(
+    results = vocab.run(
         corpora or [],
         sizes=[int(n) for n in sizes.split(",")],
         min_counts=[int(n) or None for n in min_counts.split(",")],
@@ -267,6 +269,9 @@ def bench_vocab(
         out=json_file,
         fresh=fresh,
     )
+    if markdown is not None:
+        with atomic_write(markdown) as file:
+            file.write(vocab.markdown(results).encode())
 
 
 @app.command("demo")
@@ -316,8 +321,6 @@ def _tell_skipped(skipped: Skipped) -> None:
 
 
 def _write_json(path: Path | None, content: dict[str, Any]) -> None:
-    from pixnar.storage import atomic_write
-
     if path is not None:
         with atomic_write(path) as file:
             file.write(json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n")
