@@ -28,6 +28,7 @@ from rich.table import Table
 from pixnar.errors import PixnarError
 from pixnar.storage import atomic_write
 from pixnar.vocab.normalize import normalize
+from pixnar.vocab.phrases import Punctuation
 
 from .environment import environment
 from .generate import generate_docids
@@ -122,7 +123,7 @@ def run(
     generated_size: int = 1_000_000,
     threads: int = 0,
     min_counts: Sequence[int | None] = (None,),
-    edge_punctuation: bool = True,
+    punctuation: Sequence[Punctuation] = ("leading",),
     rivals: bool = True,
     methods: Sequence[str] | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -135,8 +136,8 @@ def run(
 
     `corpora` are corpus folders or text files; `generated` adds that many synthetic docids, on which only our own
     builder runs, at `generated_size` (the rivals need tens of gigabytes there). `min_counts` gives our builder one row
-    each, None being its default, and on the corpora `edge_punctuation` adds one more with that option. `methods`
-    overrides the choice of methods. `time_limit` is in seconds and holds for building and for encoding alike. With
+    each, None being its default, and on the corpora `punctuation` gives one each for that option. `methods` overrides
+    the choice of methods. `time_limit` is in seconds and holds for building and for encoding alike. With
     `out`, cells are kept there and reused unless `fresh`; the version of our own builder is its commit, so after a
     change that is not committed ask for `fresh`.
     """
@@ -146,9 +147,9 @@ def run(
     if target is not None and target.exists() and not fresh:
         results.cells = Results.load(target).cells
     counts = ["" if count is None else f"-mc{count}" for count in min_counts]
-    ours = [f"pixnar{count}" for count in counts]
-    edged = [f"pixnar-edge{count}" for count in counts] if edge_punctuation else []
-    chosen = list(methods) if methods is not None else [*ours, *edged, *(RIVALS if rivals else ())]
+    forms = ["pixnar" if where == "leading" else f"pixnar-{where}" for where in punctuation]
+    ours = [form + count for form in forms for count in counts]
+    chosen = list(methods) if methods is not None else [*ours, *(RIVALS if rivals else ())]
     for method in chosen:
         if not re.fullmatch("|".join([*RIVALS, *OPTIONAL_RIVALS, r"pixnar(-mc\d+)?"]), method):
             known = ", ".join([*RIVALS, *OPTIONAL_RIVALS])
@@ -158,7 +159,7 @@ def run(
             console.print(f"{prepared.name}: {prepared.docids:,} docids, {prepared.text_bytes / 1e6:.1f} MB")
             on_generated = prepared.name.startswith("generated-")
             for size in wanted:
-                for method in ours if on_generated and methods is None else chosen:
+                for method in ours[: len(counts)] if on_generated and methods is None else chosen:
                     _one(prepared, size, method, threads, time_limit, results, target, console)
             prepared.path.unlink()
     console.width = max(console.width, _TABLE_WIDTH)  # a table with cut-off figures is of no use

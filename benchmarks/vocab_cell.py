@@ -79,13 +79,13 @@ class Pixnar:
     """Our own builder."""
 
     def build(self, spec: Spec, note: Note) -> int:  # noqa: D102
-        from pixnar.vocab.phrases import Vocabulary
+        from pixnar.vocab.phrases import PUNCTUATION, Vocabulary
 
         vocabulary = Vocabulary.build(
             note.texts(Path(spec["text"])),
             spec["size"],
             min_count=spec["min_count"],
-            edge_punctuation="-edge" in spec["method"],
+            punctuation=next((where for where in PUNCTUATION if where in spec["method"]), "leading"),
             threads=spec["threads"],
             progress=note.progress,
         )
@@ -174,7 +174,7 @@ class SentencePiece:
 
 
 def method(name: str) -> Method:
-    """The method of that name; "pixnar-edge-mc20" is ours with edge_punctuation and min_count 20."""
+    """The method of that name; "pixnar-inside-mc20" is ours with that punctuation and min_count."""
     known: dict[str, Method] = {
         "bpe-ws": HuggingFace("bpe", whitespace=True),
         "bpe-super": HuggingFace("bpe", whitespace=False),

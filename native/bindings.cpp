@@ -235,12 +235,12 @@ NB_MODULE(_native, m) {
     nb::class_<Builder>(m, "Builder")
         .def("__init__",
              [](Builder* self, uint64_t size, uint64_t min_count, uint32_t max_words, bool weighted,
-                bool edge_punctuation, unsigned threads, uint64_t max_memory, const std::string& scratch_folder) {
-                 new (self) Builder({size, min_count, max_words, weighted, edge_punctuation, threads, max_memory,
+                int punctuation, unsigned threads, uint64_t max_memory, const std::string& scratch_folder) {
+                 new (self) Builder({size, min_count, max_words, weighted, static_cast<Punctuation>(punctuation), threads, max_memory,
                                      scratch_folder});
              },
              nb::arg("size"), nb::arg("min_count"), nb::arg("max_words"), nb::arg("weighted"),
-             nb::arg("edge_punctuation"), nb::arg("threads"), nb::arg("max_memory"), nb::arg("scratch_folder"))
+             nb::arg("punctuation"), nb::arg("threads"), nb::arg("max_memory"), nb::arg("scratch_folder"))
         .def("add_lines", [](Builder& self, const nb::bytes& lines) {
             const std::string_view text = view(lines);
             nb::gil_scoped_release released;

@@ -47,19 +47,21 @@ inline Lines generated_lines(Random& random, uint32_t rows, uint32_t words = 150
     return lines;
 }
 
-// Counts the atoms; says whether all are punctuation, and whether one at an end is.
-inline size_t atoms_in(std::string_view text, bool& only_single, bool& single_at_edge) {
+// What a token is made of.
+struct Shape {
+    size_t atoms = 0;
+    bool only_single = true, single_first = false, single_last = false;
+};
+
+inline Shape shape_of(std::string_view text) {
+    Shape shape;
     Atoms atoms(text);
-    size_t n = 0;
-    only_single = true;
-    bool last = false;
-    for (Atom atom; atoms.next(atom); ++n) {
-        last = atom.kind == CharKind::single;
-        only_single &= last;
-        if (n == 0) single_at_edge = last;
+    for (Atom atom; atoms.next(atom); ++shape.atoms) {
+        shape.single_last = atom.kind == CharKind::single;
+        shape.only_single &= shape.single_last;
+        if (shape.atoms == 0) shape.single_first = shape.single_last;
     }
-    single_at_edge |= last;
-    return n;
+    return shape;
 }
 
 inline BuiltVocabulary build(const Lines& lines, const BuildOptions& options, const Progress& progress = {}) {

@@ -29,9 +29,21 @@ template <class T> void spoil_at(std::vector<T>& array, size_t at, uint64_t valu
     else array[at] = static_cast<T>(value);
 }
 
+// Changes one bit of an entry in use, which keeps most of what makes it be found.
+template <class T> void flip_at(std::vector<T>& array, size_t at, uint64_t bit) {
+    const auto used = [](const T& entry) {
+        if constexpr (std::is_same_v<T, Edge>) return entry.key != 0;
+        else return entry != 0;
+    };
+    for (size_t n = array.size(); n > 0 && !used(array[at]); --n) at = (at + 1) % array.size();
+    if constexpr (std::is_same_v<T, Edge>) (bit & 64 ? array[at].key : array[at].target) ^= uint64_t{1} << (bit & 63);
+    else array[at] = static_cast<T>(array[at] ^ T{1} << bit % (8 * sizeof(T)));
+}
+
 // One change, made from four numbers.
 template <class T> void spoil(std::vector<T>& array, uint32_t how, uint32_t where, uint32_t what, uint64_t value) {
     const size_t n = array.size();
+    const uint64_t bit = value;
     if (what % 4 != 3) value = telling_value(static_cast<uint32_t>(value), n);
     if (n == 0) {
         array.assign(where % 1024, from_number<T>(value));
@@ -45,6 +57,7 @@ template <class T> void spoil(std::vector<T>& array, uint32_t how, uint32_t wher
         case 3: std::swap(array[at], array[other]); break;
         case 4: array[at] = array[other]; break;
         case 5: array.erase(array.begin() + static_cast<std::ptrdiff_t>(at)); break;
+        case 6: flip_at(array, at, bit); break;
         default: spoil_at(array, at, value, how / 8); break;
     }
     array.shrink_to_fit();  // so that AddressSanitizer sees the true end

@@ -44,9 +44,9 @@ inline std::string with_single_blanks(std::string_view text) {
     return out;
 }
 
-inline std::string random_text(Random& random, uint32_t most_chars) {
+inline std::string random_text(Random& random, uint32_t most_chars, const std::vector<std::string>& chars = alphabet()) {
     std::string text;
-    for (uint32_t n = random.below(most_chars + 1); n > 0; --n) text += random.pick(alphabet());
+    for (uint32_t n = random.below(most_chars + 1); n > 0; --n) text += random.pick(chars);
     return with_single_blanks(text);
 }
 

@@ -39,7 +39,7 @@ void test_true_to_encoder() {
         BuildOptions options = options_of(fixed_tokens + random.below(400), 1 + random.below(4));
         options.max_words = 1 + random.below(8);
         options.weighted = random.one_in(2);
-        options.edge_punctuation = random.one_in(2);
+        options.punctuation = static_cast<Punctuation>(random.below(3));
         options.threads = 1 + random.below(3);
         if (seed == 1) options.min_count = 0;
         const BuiltVocabulary built = build(lines, options);
@@ -50,11 +50,13 @@ void test_true_to_encoder() {
         const TokenList tokens{built.kinds, built.offsets, built.bytes, built.scores};
         for (auto v = static_cast<uint32_t>(fixed_tokens); v < tokens.size(); ++v) {
             const std::string_view text = tokens.text(v);
-            bool only_single = false, single_at_edge = false;
-            const size_t atoms = atoms_in(text, only_single, single_at_edge);
+            const Shape shape = shape_of(text);
             CHECK(static_cast<size_t>(std::ranges::count(text, ' ')) < options.max_words);
-            CHECK(atoms <= options.max_words * 3);
-            if (atoms > 1) CHECK(options.edge_punctuation || only_single || !single_at_edge);
+            CHECK(shape.atoms <= options.max_words * 3);
+            if (shape.atoms > 1 && !shape.only_single) {
+                CHECK(options.punctuation != Punctuation::inside || !shape.single_first);
+                CHECK(options.punctuation == Punctuation::anywhere || !shape.single_last);
+            }
             if (v > fixed_tokens) CHECK(built.uses[v - 1] >= built.uses[v]);
         }
     }
@@ -134,7 +136,7 @@ void test_counts() {
         const Lines lines = generated_lines(random, 800);
         BuildOptions options = options_of(1 << 20);
         options.weighted = weighted;
-        options.edge_punctuation = true;
+        options.punctuation = Punctuation::anywhere;
         const NaiveCounts naive(weights_of(lines, weighted));
         const BuiltVocabulary built = build(lines, options);
         const TokenList tokens{built.kinds, built.offsets, built.bytes, built.scores};
@@ -142,8 +144,7 @@ void test_counts() {
         uint64_t phrases = 0;
         for (uint32_t v = 2; v < tokens.size(); ++v) {
             const std::string text(tokens.text(v));
-            bool ignored = false;
-            const bool phrase = atoms_in(text, ignored, ignored) > 1;
+            const bool phrase = shape_of(text).atoms > 1;
             const auto& counts = phrase ? naive.phrases : tokens.kind(v) == TokenKind::start ? naive.starts : naive.continuations;
             CHECK_EQ(tokens.scores[v], score_of(naive.of(counts, text)));
             phrases += phrase;

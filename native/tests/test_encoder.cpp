@@ -25,7 +25,7 @@ Token cut(Random& random, const std::string& text) {
     if (atoms.empty()) return {start, ""};
     const auto size = static_cast<uint32_t>(atoms.size());
     const Atom& first = random.pick(atoms);
-    if (random.one_in(3)) {
+    if (random.one_in(2)) {
         std::vector<size_t> borders{0};
         const char *begin = first.text.data(), *end = begin + first.text.size();
         while (borders.back() < first.text.size()) borders.push_back(borders.back() + char_at(begin + borders.back(), end).bytes);
@@ -44,7 +44,7 @@ Vocabulary random_vocabulary(Random& random, const std::vector<std::string>& tex
     const uint32_t scores = 1 + random.below(3);
     for (uint16_t& score : vocabulary.scores) score = static_cast<uint16_t>(random.below(scores));
     std::set<std::pair<TokenKind, std::string>> known;
-    for (uint32_t n = random.below(60); n > 0; --n) {
+    for (uint32_t n = random.below(80); n > 0; --n) {
         Token token = cut(random, random.one_in(5) ? random_text(random, 6) : random.pick(texts));
         if (token.text.size() < 2 || !known.insert({token.kind, token.text}).second) continue;
         token.score = static_cast<uint16_t>(random.one_in(20) ? highest_score : random.below(scores));
@@ -63,7 +63,8 @@ Vocabulary random_vocabulary(Random& random, const std::vector<std::string>& tex
 
 std::vector<std::string> random_texts(Random& random) {
     std::vector<std::string> texts;
-    for (const uint32_t most_chars : {0, 6, 12, 12, 20, 40}) texts.push_back(random_text(random, most_chars));
+    for (const uint32_t most_chars : {0, 6, 12, 20, 40}) texts.push_back(random_text(random, most_chars));
+    texts.push_back(random_text(random, 30, {"a", "b", "\u00e9", "a", "b", " "}));  // long words
     return texts;
 }
 

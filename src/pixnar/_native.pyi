@@ -33,7 +33,7 @@ class Builder:
         min_count: int,
         max_words: int,
         weighted: bool,
-        edge_punctuation: bool,
+        punctuation: int,
         threads: int,
         max_memory: int,
         scratch_folder: str,

@@ -65,6 +65,14 @@ class Kind(StrEnum):
     wordpiece = "wordpiece"
 
 
+class Where(StrEnum):
+    """Where punctuation may stand in a phrase."""
+
+    inside = "inside"
+    leading = "leading"
+    anywhere = "anywhere"
+
+
 Threads = Annotated[int, typer.Option(help="Worker threads; 0 = all cores.", min=0)]
 SkipBadRows = Annotated[bool, typer.Option("--skip-bad-rows", help="Leave bad rows out and count them.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.")]
@@ -143,10 +151,9 @@ def vocab_build(
     ] = None,
     max_words: Annotated[int, typer.Option(help="Most words in a phrase.")] = 8,
     weighted: Annotated[bool, typer.Option("--weighted", help="A repeated docid counts every time, not once.")] = False,
-    edge_punctuation: Annotated[
-        bool,
-        typer.Option("--edge-punctuation", help="Phrases may begin or end with punctuation: shorter, less strict."),
-    ] = False,
+    punctuation: Annotated[
+        Where, typer.Option(help="Where it may stand in a phrase: inside only, also leading it, or anywhere.")
+    ] = Where.leading,
     kind: Annotated[Kind, typer.Option(help="phrase, or a baseline to compare with.")] = Kind.phrase,
     tokenizer: Annotated[
         str | None, typer.Option(help="With --kind wordpiece: Hugging Face name, folder or file.")
@@ -175,7 +182,7 @@ def vocab_build(
                 min_count=min_count,
                 max_words=max_words,
                 weighted=weighted,
-                edge_punctuation=edge_punctuation,
+                punctuation=punctuation.value,
                 threads=threads,
                 max_memory=_memory(max_memory) if max_memory else None,
                 scratch=scratch,
@@ -245,6 +252,7 @@ def bench_vocab(
     corpora: Annotated[list[str] | None, typer.Argument(help="Corpus folders or docid files.")] = None,
     sizes: Annotated[str, typer.Option(help="Vocabulary sizes, separated by commas.")] = "32768,131072",
     min_counts: Annotated[str, typer.Option(help="min-counts to try, separated by commas; 0 = the default.")] = "0",
+    punctuation: Annotated[str, typer.Option(help="Forms of --punctuation to try, separated by commas.")] = "leading",
     generated: Annotated[int, typer.Option(help="Also this many generated docids.", min=0)] = 0,
     generated_size: Annotated[int, typer.Option(help="Vocabulary size for the generated docids.")] = 1_000_000,
     rivals: Annotated[bool, typer.Option(help="Also BPE, Unigram and sentencepiece, on the corpora.")] = True,
@@ -261,6 +269,7 @@ def bench_vocab(
         corpora or [],
         sizes=[int(n) for n in sizes.split(",")],
         min_counts=[int(n) or None for n in min_counts.split(",")],
+        punctuation=[Where(where).value for where in punctuation.split(",")],
         generated=generated,
         generated_size=generated_size,
         rivals=rivals,

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from pixnar import _native
 from pixnar.errors import VocabularyError
 from pixnar.vocab import Vocabulary, normalize
-from pixnar.vocab.phrases import FIXED_TOKENS
+from pixnar.vocab.phrases import FIXED_TOKENS, PUNCTUATION, Punctuation
 from pixnar.vocab.reference import atoms
 
 from .strategies import nasty_text
@@ -67,10 +68,10 @@ def test_deterministic_on_nasty_text(docids: list[str], min_count: int, max_word
     assert {name: array.tobytes() for name, array in one.items()} == {name: a.tobytes() for name, a in four.items()}
 
 
-@pytest.mark.parametrize("edge_punctuation", [False, True])
+@pytest.mark.parametrize("punctuation", PUNCTUATION)
 @pytest.mark.parametrize("min_count", [1, 2, 5, None])
-def test_uses_are_exact_and_at_least_min_count(min_count: int | None, edge_punctuation: bool) -> None:
-    vocabulary = Vocabulary.build(DOCIDS, 3_000, min_count=min_count, edge_punctuation=edge_punctuation)
+def test_uses_are_exact_and_at_least_min_count(min_count: int | None, punctuation: Punctuation) -> None:
+    vocabulary = Vocabulary.build(DOCIDS, 3_000, min_count=min_count, punctuation=punctuation)
     distinct = list({normalize(text) for text in DOCIDS})
     batch = vocabulary.encode_batch(distinct)
     uses = np.bincount(batch.ids, minlength=len(vocabulary))
@@ -92,8 +93,9 @@ def test_larger_vocabularies_need_fewer_tokens() -> None:
     assert means[-1] < means[0] / 3
 
 
-def test_phrases_are_whole_words_within_one_docid() -> None:
-    vocabulary = Vocabulary.build(DOCIDS, 5_000, min_count=2, max_words=3)
+@pytest.mark.parametrize("punctuation", PUNCTUATION)
+def test_phrases_are_whole_words_within_one_docid(punctuation: Punctuation) -> None:
+    vocabulary = Vocabulary.build(DOCIDS, 5_000, min_count=2, max_words=3, punctuation=punctuation)
     grams: Counter[str] = Counter()
     for text in {normalize(text) for text in DOCIDS}:
         parts = atoms(text)
@@ -102,18 +104,20 @@ def test_phrases_are_whole_words_within_one_docid() -> None:
             for j in range(i, len(parts)):
                 gram += " " * (parts[j].blank_before and j > i) + parts[j].text
                 grams[gram] += 1
-    checked = 0
+    checked = leading = ending = 0
     for v in range(FIXED_TOKENS, len(vocabulary)):
         token = vocabulary.token(v)
         if token.startswith("##") or len(atoms(token)) < 2:
             continue
         checked += 1
         assert len(token.split()) <= 3
-        assert token[0].isalnum()
-        assert token[-1].isalnum()
+        leads, ends = not token[0].isalnum(), not token[-1].isalnum()
+        leading, ending = leading + leads, ending + ends
         # The score says how often the phrase was counted, so the counting is exact.
         assert vocabulary.arrays["scores"][v] == _native.score_of(grams[token])
     assert checked > 100
+    assert (leading > 0) == (punctuation != "inside")
+    assert (ending > 0) == (punctuation == "anywhere")
 
 
 def test_punctuation_digits_hyphens_apostrophes_inside() -> None:
@@ -137,7 +141,7 @@ def test_duplicates_count_once_unless_weighted() -> None:
 def test_spilling_changes_nothing(tmp_path: Path) -> None:
     docids = zipf_docids(150_000, words=20_000)
     plenty = Vocabulary.build(docids, 20_000, threads=2)
-    tight = _native.Builder(20_000, 0, 8, False, False, 2, 4 << 20, str(tmp_path))
+    tight = _native.Builder(20_000, 0, 8, False, 1, 2, 4 << 20, str(tmp_path))
     for i in range(0, len(docids), 10_000):
         tight.add_lines("\n".join(map(normalize, docids[i : i + 10_000])).encode())
     built = tight.build(None)
@@ -180,11 +184,12 @@ def test_nothing_to_build_from() -> None:
         ({"size": 513}, "size is 513; it must be between 514"),
         ({"max_words": 0}, "max_words is 0"),
         ({"min_count": 0}, "min_count is 0"),
+        ({"punctuation": "none"}, "punctuation is 'none'; it must be one of inside, leading, anywhere"),
     ],
 )
-def test_options_out_of_range(options: dict[str, int], why: str) -> None:
+def test_options_out_of_range(options: dict[str, Any], why: str) -> None:
     with pytest.raises(VocabularyError, match=why):
-        Vocabulary.build(["a"], **options)  # type: ignore[arg-type]
+        Vocabulary.build(["a"], **options)
 
 
 @pytest.mark.parametrize(("docids", "least"), [(1, 2), (20_000, 2), (400_000, 5), (20_000_000, 20), (10**9, 20)])

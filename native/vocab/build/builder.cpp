@@ -177,8 +177,9 @@ void Builder::Work::mine_candidates(const Workers& workers) {
                      (gram.prefix < grams.units ? single[gram.prefix] : no_word[gram.prefix - grams.units]);
     }
     phrases->choose([&](uint32_t id) {
-        if (options.edge_punctuation || no_word[id - grams.units]) return true;
-        return !single[grams.first_unit(id)] && !single[grams.at(id).last & id_mask];
+        if (options.punctuation == Punctuation::anywhere || no_word[id - grams.units]) return true;
+        if (single[grams.at(id).last & id_mask]) return false;
+        return options.punctuation == Punctuation::leading || !single[grams.first_unit(id)];
     });
     char_alive.resize(chars.units.size());
     for (uint32_t c = 0; c < chars.frequent; ++c) char_alive[c] = !chars.units[c].fixed();

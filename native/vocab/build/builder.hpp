@@ -10,12 +10,16 @@
 
 namespace pixnar {
 
+// Where punctuation may stand in a phrase besides inside it. A phrase that ends with a word keeps "times" and "times,"
+// from becoming two ids; one that begins with punctuation (", he") saves a token at most commas and quotes.
+enum class Punctuation : uint8_t { inside, leading, anywhere };
+
 struct BuildOptions {
     uint64_t size = 131072;   // tokens wanted, bytes and markers included
     uint64_t min_count = 0;   // fewest uses of a token; 0 = by the number of docids
     uint32_t max_words = 8;   // words in a phrase
     bool weighted = false;    // a docid counts as often as it is given, instead of once
-    bool edge_punctuation = false;  // phrases may start or end with punctuation
+    Punctuation punctuation = Punctuation::leading;
     unsigned threads = 0;
     uint64_t max_memory = uint64_t{8} << 30;
     std::string scratch_folder = "/tmp";

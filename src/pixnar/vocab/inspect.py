@@ -66,7 +66,7 @@ def render(found: Inspection, vocabulary: TargetVocabulary, samples: Sequence[st
     facts = Table(show_header=False, box=None)
     facts.add_row("kind", found.kind)
     facts.add_row("tokens", f"{found.size:,}")
-    for key in ("docids", "words", "min_count", "max_words", "weighted", "edge_punctuation"):
+    for key in ("docids", "words", "min_count", "max_words", "weighted", "punctuation"):
         if key in found.meta:
             value = found.meta[key]
             facts.add_row(key.replace("_", "-"), f"{value:,}" if type(value) is int else str(value))

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ GLUE, BLANK = 0, 1
 FIXED_TOKENS = _native.FIXED_TOKENS
 """Tokens that every vocabulary has: two markers, and each byte as the start and as the continuation of a word."""
 DEFAULT_SIZE = 131_072
+Punctuation = Literal["inside", "leading", "anywhere"]
+PUNCTUATION: tuple[Punctuation, ...] = get_args(Punctuation)
 LARGEST_SIZE = 2**30
 
 _FILE_KIND, _FILE_VERSION = "vocab", 1
@@ -72,7 +74,7 @@ class Vocabulary:
         min_count: int | None = None,
         max_words: int = 8,
         weighted: bool = False,
-        edge_punctuation: bool = False,
+        punctuation: Punctuation = "leading",
         threads: int = 0,
         max_memory: int | None = None,
         scratch: str | os.PathLike[str] | None = None,
@@ -82,11 +84,14 @@ class Vocabulary:
 
         Every token beyond the fixed ones is used at least `min_count` times when the docids are encoded (default: by
         the number of docids, 2 for thousands, 5 for 400 thousand, 20 for 20 million). A phrase has at most
-        `max_words` words and, unless `edge_punctuation`, begins and ends with a word. Equal docids count once, or as
+        `max_words` words; `punctuation` may stand "inside" it only, may be "leading" it, or stand "anywhere", at its
+        end too. Equal docids count once, or as
         often as they occur if `weighted`. Memory beyond `max_memory` bytes (default: 60 % of what is free) spills to
         the folder `scratch`. The same docids give the same vocabulary whatever their order and the number of threads.
         """
         _check_range("size", size, FIXED_TOKENS, LARGEST_SIZE)
+        if punctuation not in PUNCTUATION:
+            raise VocabularyError(f"punctuation is {punctuation!r}; it must be one of {', '.join(PUNCTUATION)}")
         _check_range("max_words", max_words, 1, 16)
         _check_range("min_count", 1 if min_count is None else min_count, 1, 2**40)
         builder = _native.Builder(
@@ -94,7 +99,7 @@ class Vocabulary:
             min_count=min_count or 0,
             max_words=max_words,
             weighted=weighted,
-            edge_punctuation=edge_punctuation,
+            punctuation=PUNCTUATION.index(punctuation),
             threads=threads,
             max_memory=max(max_memory or int(0.6 * _free_memory()), 64 << 20),
             scratch_folder=os.fspath(scratch or tempfile.gettempdir()),
@@ -113,7 +118,7 @@ class Vocabulary:
             "wanted_size": size,
             "max_words": max_words,
             "weighted": weighted,
-            "edge_punctuation": edge_punctuation,
+            "punctuation": punctuation,
         }
         # How much went to disk depends on the memory allowed; it must not change the file.
         facts.pop("spilled_bytes")
