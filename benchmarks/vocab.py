@@ -151,9 +151,9 @@ def run(
     ours = [form + count for form in forms for count in counts]
     chosen = list(methods) if methods is not None else [*ours, *(RIVALS if rivals else ())]
     for method in chosen:
-        if not re.fullmatch("|".join([*RIVALS, *OPTIONAL_RIVALS, r"pixnar(-mc\d+)?"]), method):
+        if not re.fullmatch("|".join([*RIVALS, *OPTIONAL_RIVALS, r"pixnar(-inside|-anywhere)?(-mc\d+)?"]), method):
             known = ", ".join([*RIVALS, *OPTIONAL_RIVALS])
-            raise PixnarError(f"there is no method {method!r}: choose from pixnar, pixnar-mcN, {known}")
+            raise PixnarError(f"there is no method {method!r}: choose from pixnar[-inside|-anywhere][-mcN], {known}")
     with tempfile.TemporaryDirectory(prefix="pixnar-bench-") as folder:
         for prepared, wanted in _sources(corpora, sizes, generated, generated_size, seed, Path(folder)):
             console.print(f"{prepared.name}: {prepared.docids:,} docids, {prepared.text_bytes / 1e6:.1f} MB")
