@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -43,7 +44,18 @@ void Workers::run(size_t n, const std::function<void(size_t, unsigned)>& item) c
     };
     std::vector<std::thread> pool;
     pool.reserve(threads);
-    for (unsigned t = 0; t < threads; ++t) pool.emplace_back(work, t);
+    try {
+        for (unsigned t = 0; t < threads; ++t) pool.emplace_back(work, t);
+    } catch (const std::system_error&) {
+        // No more threads are to be had: those that started do the work, or this one does.
+        std::unique_lock lock(mutex);
+        running -= threads - static_cast<unsigned>(pool.size());
+        lock.unlock();
+        if (pool.empty()) {
+            ++running;
+            work(0);
+        }
+    }
     {
         std::unique_lock lock(mutex);
         while (running > 0) {

@@ -278,6 +278,29 @@ void test_stopping() {
     CHECK_THROWS(std::system_error, "temporary file", build(lines, options));
 }
 
+void test_once_and_within_limits() {
+    for (const bool fails : {false, true}) {
+        Builder builder(options_of(1000));
+        builder.add_lines("a b");
+        try {
+            builder.build([&](const std::string&, uint64_t, uint64_t) {
+                if (fails) throw Stop();
+            });
+            CHECK(!fails);
+        } catch (const Stop&) {
+            CHECK(fails);
+        }
+        CHECK_THROWS(std::logic_error, "builds once", builder.build({}));
+        CHECK_THROWS(std::logic_error, "builds once", builder.add_lines("c"));
+        CHECK_THROWS(std::logic_error, "builds once", builder.rows());
+    }
+    BuildOptions wordy = options_of(1000);
+    wordy.max_words = 17;
+    CHECK_THROWS(std::invalid_argument, "max_words", Builder{wordy});
+    Builder builder(options_of(1000));
+    CHECK_THROWS(std::length_error, "docid 2 has 16 MiB", builder.add_lines("a\n" + std::string(longest_text, 'x')));
+}
+
 }  // namespace
 
 int main() {
@@ -291,5 +314,6 @@ int main() {
     test_slices();
     test_docids_put_aside();
     test_workers();
+    test_once_and_within_limits();
     return checks_done();
 }

@@ -181,6 +181,9 @@ void test_rejections() {
     bare.add({marker, ""});
     bare.add({marker, ""});
     CHECK_THROWS(std::invalid_argument, "a byte has no token", bare.build());
+    Vocabulary torn = make_vocabulary({});
+    torn.offsets[100] = uint64_t{1} << 40;
+    CHECK_THROWS(std::invalid_argument, "offsets", torn.build());
     Vocabulary no_rule;
     no_rule.add_fixed();
     CHECK_THROWS(std::invalid_argument, "spacing rule", no_rule.build());

@@ -11,8 +11,6 @@
 
 namespace pixnar {
 
-constexpr uint32_t glue_token = 0, blank_token = 1;
-
 // Reads shared tables, keeps its own scratch memory: one Encoder per thread.
 //
 // Among all segmentations the one with the lowest cost is chosen; among equals the one whose last token is longest,

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "vocab/atom_table.hpp"
 #include "vocab/encoder.hpp"
 #include "vocab/spacing.hpp"
 #include "vocab/text.hpp"
@@ -59,11 +60,13 @@ class TrieBuilder {
     size_t used_ = 0;
 };
 
+bool increasing(std::span<const uint64_t> offsets, size_t n, size_t end) {
+    return offsets.size() == n + 1 && offsets.front() == 0 && offsets.back() == end && std::ranges::is_sorted(offsets);
+}
+
 [[noreturn]] void reject(uint32_t v, const char* why) {
     throw std::invalid_argument("token " + std::to_string(v) + " " + why);
 }
-
-uint64_t slot_entry(uint64_t hash, size_t atom) { return (hash & 0xffffffff00000000ULL) | (atom + 1); }
 
 }  // namespace
 
@@ -74,38 +77,9 @@ uint16_t score_of(uint64_t count) {
 
 Lookup build_lookup(const TokenList& tokens, std::span<const uint32_t> spacing_chars,
                     std::span<const uint8_t> spacing_rule) {
+    if (const std::string problem = tokens.problem(); !problem.empty()) throw std::invalid_argument(problem);
     Lookup out;
-    out.atom_offsets.push_back(0);
-    out.atom_slots.assign(1024, 0);
-    const auto atom_text = [&](size_t a) {
-        return std::string_view(reinterpret_cast<const char*>(out.atom_bytes.data()) + out.atom_offsets[a],
-                                out.atom_offsets[a + 1] - out.atom_offsets[a]);
-    };
-    const auto atom_id = [&](std::string_view text) {
-        const uint64_t hash = hash_bytes(text.data(), text.size());
-        size_t mask = out.atom_slots.size() - 1, i = hash & mask;
-        for (; out.atom_slots[i]; i = (i + 1) & mask) {
-            const auto atom = static_cast<uint32_t>(out.atom_slots[i]) - 1;
-            if (atom_text(atom) == text) return atom;
-        }
-        const auto atom = static_cast<uint32_t>(out.atom_tokens.size());
-        out.atom_slots[i] = slot_entry(hash, atom);
-        out.atom_bytes.insert(out.atom_bytes.end(), text.begin(), text.end());
-        out.atom_offsets.push_back(out.atom_bytes.size());
-        out.atom_tokens.push_back(none_short);
-        if (out.atom_tokens.size() * 2 > out.atom_slots.size()) {
-            std::vector<uint64_t> larger(out.atom_slots.size() * 2, 0);
-            mask = larger.size() - 1;
-            for (size_t a = 0; a < out.atom_tokens.size(); ++a) {
-                const uint64_t h = hash_bytes(atom_text(a).data(), atom_text(a).size());
-                for (i = h & mask; larger[i];) i = (i + 1) & mask;
-                larger[i] = slot_entry(h, a);
-            }
-            out.atom_slots = std::move(larger);
-        }
-        return atom;
-    };
-
+    AtomTable table;
     TrieBuilder pieces(continuation_root + 1);
     const auto add_piece = [&](uint32_t root, uint32_t v) {
         const std::string_view text = tokens.text(v);
@@ -126,7 +100,8 @@ Lookup build_lookup(const TokenList& tokens, std::span<const uint32_t> spacing_c
     const auto split = [&](uint32_t v) {
         path.clear();
         Atoms atoms(tokens.text(v));
-        for (Atom atom; atoms.next(atom);) path.push_back({atom_id(atom.text), atom.blank_before});
+        for (Atom atom; atoms.next(atom);) path.push_back({table.number(atom.text), atom.blank_before});
+        out.atom_tokens.resize(table.size(), none_short);
     };
     for (uint32_t v = 0; v < tokens.size(); ++v) {
         if (tokens.kind(v) == TokenKind::marker) continue;
@@ -141,7 +116,7 @@ Lookup build_lookup(const TokenList& tokens, std::span<const uint32_t> spacing_c
         }
         split(v);
         size_t covered = 0;
-        for (const Symbol& s : path) covered += s.blank + atom_text(s.atom).size();
+        for (const Symbol& s : path) covered += s.blank + table.text(s.atom).size();
         if (tokens.text(v).size() == 1) add_piece(start_root, v);  // single bytes need not be text
         else if (covered != tokens.text(v).size()) reject(v, "starts or ends with a blank, or has two in a row");
         else if (path.size() == 1) add_piece(start_root, v);
@@ -169,34 +144,40 @@ Lookup build_lookup(const TokenList& tokens, std::span<const uint32_t> spacing_c
     out.phrase_edges = phrases.finish();
     out.piece_edges = pieces.finish();
 
+    out.atom_offsets = table.offsets();
+    out.atom_bytes.assign(table.bytes().begin(), table.bytes().end());
+    out.atom_slots = table.slots();
+
     // What an atom costs when no phrase covers it needs the piece trie, so it comes last.
     out.atom_costs.assign(out.atom_tokens.size(), one_token);
     const Tables tables{tokens,          spacing_chars,  spacing_rule,   out.atom_offsets, out.atom_bytes,
                         out.atom_tokens, out.atom_costs, out.atom_slots, out.phrase_edges, out.piece_edges};
     if (const std::string problem = tables.problem(); !problem.empty()) throw std::invalid_argument(problem);
     Encoder encoder(tables);
-    for (size_t a = 0; a < out.atom_costs.size(); ++a) out.atom_costs[a] = encoder.piece_cost(atom_text(a));
+    for (uint32_t a = 0; a < table.size(); ++a) out.atom_costs[a] = encoder.piece_cost(table.text(a));
     return out;
 }
 
-std::string Tables::problem() const {
-    const size_t v_count = tokens.kinds.size(), a_count = atom_tokens.size();
-    const auto increasing = [](std::span<const uint64_t> offsets, size_t n, size_t end) {
-        return offsets.size() == n + 1 && offsets.front() == 0 && offsets.back() == end &&
-               std::ranges::is_sorted(offsets);
-    };
-    if (v_count >= none_short || a_count >= none_short) return "too many tokens";
-    if (!increasing(tokens.offsets, v_count, tokens.bytes.size())) return "token offsets are inconsistent";
-    if (tokens.scores.size() != v_count) return "scores are missing";
-    for (const uint16_t score : tokens.scores)
+std::string TokenList::problem() const {
+    if (size() >= none_short) return "too many tokens";
+    if (!increasing(offsets, size(), bytes.size())) return "token offsets are inconsistent";
+    if (scores.size() != size()) return "scores are missing";
+    for (const uint16_t score : scores)
         if (score > highest_score) return "a score is out of range";
-    for (const uint8_t kind : tokens.kinds)
+    for (const uint8_t kind : kinds)
         if (kind > static_cast<uint8_t>(TokenKind::marker)) return "a token kind is unknown";
+    if (size() < 2 || kind(glue_token) != TokenKind::marker || kind(blank_token) != TokenKind::marker)
+        return "the first two tokens are not the markers";
+    return {};
+}
+
+std::string Tables::problem() const {
+    if (std::string problem = tokens.problem(); !problem.empty()) return problem;
+    const size_t v_count = tokens.size(), a_count = atom_tokens.size();
+    if (a_count >= none_short) return "too many atoms";
     for (const uint8_t flag : spacing_rule)
         if (flag > 1) return "the spacing rule is out of range";
     if (!Spacing::valid(spacing_chars, spacing_rule)) return "the spacing rule is inconsistent";
-    if (v_count < 2 || tokens.kind(0) != TokenKind::marker || tokens.kind(1) != TokenKind::marker)
-        return "the first two tokens are not the markers";
     if (!increasing(atom_offsets, a_count, atom_bytes.size())) return "atom offsets are inconsistent";
     if (atom_costs.size() != a_count) return "atom costs are missing";
     for (const uint64_t cost : atom_costs)

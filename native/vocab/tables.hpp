@@ -17,6 +17,7 @@ enum class TokenKind : uint8_t {
 };
 
 constexpr uint32_t no_token = 0xffffffff;
+constexpr uint32_t glue_token = 0, blank_token = 1;  // the markers
 
 // A segmentation is as good as its cost is low: fewest tokens first, then the highest sum of log-frequencies. One
 // integer holds both, so sums and comparisons are exact and the same everywhere.
@@ -68,6 +69,7 @@ struct TokenList {
     std::span<const uint16_t> scores;
 
     size_t size() const { return kinds.size(); }
+    std::string problem() const;  // as in Tables
     TokenKind kind(uint32_t v) const { return static_cast<TokenKind>(kinds[v]); }
     std::string_view text(uint32_t v) const {
         return {reinterpret_cast<const char*>(bytes.data()) + offsets[v], offsets[v + 1] - offsets[v]};

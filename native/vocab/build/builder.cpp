@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 
@@ -18,6 +19,8 @@ namespace {
 
 constexpr uint32_t longest_piece = 32;  // characters
 constexpr uint32_t atoms_per_word = 3;  // a phrase of w words may have 3 w atoms: "rock-'n'-roll"
+constexpr uint32_t most_words = 16;
+static_assert(most_words * atoms_per_word <= Layer::longest && longest_piece <= Layer::longest);
 constexpr size_t most_lengths = 4096;
 constexpr uint64_t drop_share = 6;  // a selection round drops at most a sixth of the candidates
 constexpr unsigned most_refills = 3;
@@ -139,11 +142,18 @@ struct Builder::Work {
 };
 
 Builder::Builder(const BuildOptions& options) : work_(std::make_unique<Work>(options)) {
+    if (options.max_words < 1 || options.max_words > most_words)
+        throw std::invalid_argument("max_words must be between 1 and " + std::to_string(most_words));
     work_->options.threads = usable_threads(options.threads);
 }
 Builder::~Builder() = default;
-void Builder::add_lines(std::string_view lines) { work_->ingest.add_lines(lines); }
-uint64_t Builder::rows() const { return work_->ingest.rows(); }
+
+Builder::Work& Builder::work() const {
+    if (!work_) throw std::logic_error("a builder builds once: make a new one");
+    return *work_;
+}
+void Builder::add_lines(std::string_view lines) { work().ingest.add_lines(lines); }
+uint64_t Builder::rows() const { return work().ingest.rows(); }
 
 void Builder::Work::mine_candidates(const Workers& workers) {
     SpacingCounts::Rule rule = ingest.spacing_rule();
@@ -355,8 +365,8 @@ void Builder::Work::write_tokens() {
         out.scores.push_back(score_of(count));
         out.uses.push_back(uses);
     };
-    put(TokenKind::marker, "", 0, 0);
-    put(TokenKind::marker, "", 0, 0);
+    put(TokenKind::marker, "", 0, phrase_uses[grams.size() + glue_token]);
+    put(TokenKind::marker, "", 0, phrase_uses[grams.size() + blank_token]);
     for (int i = 0; i < 512; ++i) {
         const char byte = static_cast<char>(i % 256);
         put(i < 256 ? TokenKind::start : TokenKind::continuation, {&byte, 1}, byte_counts[i].first, byte_counts[i].second);
@@ -365,7 +375,9 @@ void Builder::Work::write_tokens() {
 }
 
 BuiltVocabulary Builder::build(const Progress& progress) {
-    Work& w = *work_;
+    work();
+    const std::unique_ptr<Work> held = std::move(work_);
+    Work& w = *held;
     const Workers workers{w.options.threads, progress, ""};
     w.ingest.finish(workers);
     w.out.rows = w.ingest.rows();
@@ -378,9 +390,7 @@ BuiltVocabulary Builder::build(const Progress& progress) {
     w.write_tokens();
     w.out.spilled_bytes = w.scratch.spilled;
     for (const uint64_t n : w.out.lengths) w.out.total_weight += n;
-    BuiltVocabulary result = std::move(w.out);
-    work_.reset();
-    return result;
+    return std::move(w.out);
 }
 
 }  // namespace pixnar

@@ -50,11 +50,12 @@ class Builder {
     ~Builder();
     void add_lines(std::string_view normalised);  // one docid per line
     uint64_t rows() const;
-    BuiltVocabulary build(const Progress& progress);  // once
+    BuiltVocabulary build(const Progress& progress);  // once; a second call throws
 
   private:
     struct Work;
-    std::unique_ptr<Work> work_;
+    Work& work() const;
+    std::unique_ptr<Work> work_;  // gone after build
 };
 
 }  // namespace pixnar

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "common/hash.hpp"
+#include "vocab/tables.hpp"
 
 namespace pixnar {
 namespace {
@@ -79,48 +80,6 @@ class Ingest::Seen {
     size_t used_ = 0;
 };
 
-class Ingest::AtomTable {
-  public:
-    AtomTable() : slots_(1024, 0) {}
-
-    uint32_t id(std::string_view text) {
-        const uint64_t hash = hash_bytes(text.data(), text.size());
-        size_t i = hash & (slots_.size() - 1);
-        for (; slots_[i]; i = (i + 1) & (slots_.size() - 1)) {
-            if ((slots_[i] ^ hash) >> 32) continue;
-            const auto atom = static_cast<uint32_t>(slots_[i]) - 1;
-            if (this->text(atom) == text) return atom;
-        }
-        const uint32_t atom = size();
-        if (atom >= most_ids) throw std::length_error("more than a thousand million distinct words");
-        bytes_.append(text);
-        offsets_.push_back(bytes_.size());
-        slots_[i] = (hash & 0xffffffff00000000ULL) | (atom + 1);
-        if (size() * 2 > slots_.size()) grow();
-        return atom;
-    }
-    uint32_t size() const { return static_cast<uint32_t>(offsets_.size() - 1); }
-    std::string_view text(uint32_t atom) const {
-        return std::string_view(bytes_).substr(offsets_[atom], offsets_[atom + 1] - offsets_[atom]);
-    }
-    uint64_t memory() const { return bytes_.capacity() + offsets_.capacity() * 8 + slots_.capacity() * 8; }
-
-  private:
-    void grow() {
-        std::vector<uint64_t> larger(slots_.size() * 2, 0);
-        for (uint32_t a = 0; a < size(); ++a) {
-            const uint64_t hash = hash_bytes(text(a).data(), text(a).size());
-            size_t i = hash & (larger.size() - 1);
-            while (larger[i]) i = (i + 1) & (larger.size() - 1);
-            larger[i] = (hash & 0xffffffff00000000ULL) | (a + 1);
-        }
-        slots_ = std::move(larger);
-    }
-    std::string bytes_;
-    std::vector<uint64_t> offsets_{0};
-    std::vector<uint64_t> slots_;
-};
-
 // The atoms of a stretch of the input in byte order, in memory (the last one) or on disk.
 struct Ingest::Epoch {
     uint32_t size = 0;
@@ -154,6 +113,8 @@ void Ingest::add_lines(std::string_view lines) {
 }
 
 void Ingest::add(std::string_view text) {
+    if (text.size() >= longest_text)
+        throw std::length_error("docid " + std::to_string(rows_) + " has 16 MiB or more: split it");
     const Fingerprint print{hash_bytes(text.data(), text.size()), hash_bytes(text.data(), text.size(), second_seed)};
     if (docids_.size() >= 0xffffffff) throw std::length_error("more than four thousand million distinct docids");
     const auto number = static_cast<uint32_t>(docids_.size());
@@ -189,8 +150,9 @@ void Ingest::add(std::string_view text) {
         const bool first = values_.empty();
         if (!first) spacing_.count(state, atom);
         state.read(atom, first);
-        values_.push_back(table_->id(atom.text) | (atom.blank_before ? blank_flag : 0));
+        values_.push_back(table_->number(atom.text) | (atom.blank_before ? blank_flag : 0));
     }
+    if (table_->size() >= most_ids) throw std::length_error("more than a thousand million distinct words");
     docids_.append(1, values_);
     if (table_->memory() > scratch_.max_memory / 8) close_epoch();
 }

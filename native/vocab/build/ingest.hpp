@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "vocab/atom_table.hpp"
 #include "vocab/build/scratch.hpp"
 #include "vocab/build/sequences.hpp"
 #include "vocab/spacing.hpp"
@@ -48,8 +49,7 @@ class Ingest {
     Sequences& docids() { return docids_; }
 
   private:
-    class Seen;       // which docids were there before
-    class AtomTable;  // atoms of the current epoch
+    class Seen;  // which docids were there before
     struct Epoch;
 
     void add(std::string_view text);
@@ -60,7 +60,7 @@ class Ingest {
     Sequences docids_;
     SpacingCounts spacing_;
     std::unique_ptr<Seen> seen_;
-    std::unique_ptr<AtomTable> table_;
+    std::unique_ptr<AtomTable> table_;  // atoms of the current epoch
     std::vector<Epoch> epochs_;
     std::vector<uint32_t> weights_, values_;
     std::vector<std::unique_ptr<TempFile>> overflow_;

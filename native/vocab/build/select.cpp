@@ -42,7 +42,7 @@ std::vector<uint64_t> Layer::segment(const Workers& workers, const std::vector<u
     std::vector<Own> threads(workers.threads);
     for (Own& own : threads) {
         own.steps.resize(sequences_.longest() + 1);
-        own.uses.resize(grams_.size());
+        own.uses.resize(grams_.size() + 2);
     }
     const uint32_t units = grams_.units;
     sequences_.visit(workers, compact, [&](const Sequences::Block& block, std::span<uint32_t> values, unsigned thread) {
@@ -66,7 +66,11 @@ std::vector<uint64_t> Layer::segment(const Workers& workers, const std::vector<u
             }
             const uint64_t w = weights ? (*weights)[number] : weight;
             if (w > 0)
-                for (size_t i = n; i > 0; i = steps[i].from) uses[steps[i].id] += w;
+                for (size_t i = n; i > 0; i = steps[i].from) {
+                    uses[steps[i].id] += w;
+                    const uint32_t first = sequence[steps[i].from];
+                    if (first & off_rule_flag) uses[grams_.size() + (first & blank_flag ? blank_token : glue_token)] += w;
+                }
             if (each) each(number, w, n > 0 ? steps[n].cost : 0, thread);
         });
     });
@@ -77,10 +81,9 @@ std::vector<uint64_t> Layer::segment(const Workers& workers, const std::vector<u
 }
 
 uint64_t Layer::tokens_without(uint32_t id, const Border* border) const {
-    constexpr size_t most = 64;
     const uint32_t n = grams_.length(id);
-    std::array<Cost, most + 1> steps;
-    std::array<uint8_t, most> marked{};
+    std::array<Cost, longest + 1> steps;
+    std::array<uint8_t, longest> marked{};
     if (border) {
         thread_local std::vector<uint32_t> spelled;
         grams_.spell(id, spelled);

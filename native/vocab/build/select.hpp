@@ -32,12 +32,14 @@ class Layer {
     uint64_t alive_count() const;
     void refresh();  // after changes to alive
 
-    // Segments every sequence. `uses[id]` counts how often each unit or n-gram is a token; weights come from
+    // Segments every sequence. `uses[id]` counts how often each unit or n-gram is a token, and the last two entries how
+    // often each marker is needed (glue, blank); weights come from
     // `weights[number]` if given, else from the sequences. `each` (optional) receives number, weight and cost.
     // `compact` makes later passes faster by forgetting candidates that are out: they cannot come back.
     using Each = std::function<void(uint64_t number, uint64_t weight, Cost cost, unsigned thread)>;
     std::vector<uint64_t> segment(const Workers& workers, const std::vector<uint64_t>* weights, const Each& each, bool compact);
 
+    static constexpr uint32_t longest = 64;  // units in an n-gram
     // Tokens that the text of `id` takes when `id` itself is out.
     uint64_t tokens_without(uint32_t id, const Border* border) const;
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -105,8 +106,10 @@ class Vocabulary:
             scratch_folder=os.fspath(scratch or tempfile.gettempdir()),
         )
         for lines in _lines(texts):
-            builder.add_lines(lines)
-        built = builder.build(progress)
+            with _limits_as_vocabulary_errors():
+                builder.add_lines(lines)
+        with _limits_as_vocabulary_errors():
+            built = builder.build(progress)
         facts = built.pop("facts")
         if facts["docids"] == 0:
             raise VocabularyError("there are no docids to build a vocabulary from: the input is empty")
@@ -208,10 +211,8 @@ class Vocabulary:
         if isinstance(texts, str):
             raise TypeError("encode_batch takes a sequence of texts; for one text use encode")
         lines = normalize_lines(texts)
-        try:
+        with _limits_as_vocabulary_errors():
             return EncodedBatch(*self._coder.encode_lines(lines, len(texts), threads))
-        except ValueError as error:  # std::length_error
-            raise VocabularyError(str(error)) from error
 
     def decode(self, ids: Sequence[int] | Ids) -> str:
         """The text of any token sequence; for encoded text, its normal form."""
@@ -242,7 +243,15 @@ class Vocabulary:
 def _lines(texts: Iterable[str]) -> Iterator[bytes]:
     rows = iter(texts)
     while chunk := list(islice(rows, _INGEST_ROWS)):
-        yield normalize_lines(chunk)
+        yield normalize_lines(chunk) + b"\n"  # a line feed after every text, the empty ones too
+
+
+@contextlib.contextmanager
+def _limits_as_vocabulary_errors() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:  # std::length_error
+        raise VocabularyError(str(error)) from error
 
 
 def _check_range(name: str, value: int, lowest: int, highest: int) -> None:
