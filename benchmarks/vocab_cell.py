@@ -67,7 +67,9 @@ class Note:
 
     def progress(self, stage: str, done: int, total: int) -> None:
         """Progress callback of a builder."""
-        self._began.setdefault(stage, time.perf_counter())
+        from pixnar.progress import stage_name
+
+        self._began.setdefault(stage_name(stage), time.perf_counter())
 
     def stages(self) -> dict[str, float]:
         """Seconds from the first word of each stage to the first word of the next."""

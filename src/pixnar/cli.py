@@ -169,7 +169,7 @@ def vocab_build(
 
     [bold]pixnar vocab build icd10 -o icd10.vocab --size 16384[/bold]
     """
-    from pixnar.vocab import TokenizerVocabulary, Vocabulary
+    from pixnar.vocab import TokenizerVocabulary, Vocabulary, mean_length
 
     _check_target(output)
     with show_progress() as progress:
@@ -201,11 +201,10 @@ def vocab_build(
         vocabulary.save(output)
     _tell_skipped(skipped)
     print(f"{output}: {len(vocabulary):,} tokens")
-    if isinstance(vocabulary, Vocabulary):
-        if len(vocabulary) < size:
-            least = vocabulary.meta["min_count"]
-            print(f"fewer than the {size:,} wanted: no more candidates are used {least} times (--min-count)")
-        print(f"mean tokens per docid {vocabulary.mean_length:.2f}; see it with: pixnar vocab inspect {output}")
+    if isinstance(vocabulary, Vocabulary) and len(vocabulary) < size:
+        least = vocabulary.meta["min_count"]
+        print(f"fewer than the {size:,} wanted: no more candidates are used {least} times (--min-count)")
+    print(f"mean tokens per docid {mean_length(vocabulary.docid_lengths):.2f}; see: pixnar vocab inspect {output}")
 
 
 @vocab_app.command("inspect")
@@ -224,7 +223,7 @@ def vocab_inspect(
 
     loaded = load_vocabulary(vocabulary)
     found = inspection.inspect(loaded, top=top)
-    inspection.show(found, loaded, text or [" ".join(phrase for phrase, _ in found.top[:4])])
+    inspection.show(found, loaded, text or [" ".join(token for token, _ in (found.top or found.top_tokens)[:4])])
     if plot:
         inspection.plot(found, plot)
         print(f"\n{plot} drawn")

@@ -38,7 +38,8 @@ def show_progress() -> Iterator[Progress]:
         yield _plain_lines()
 
 
-def _name(stage: str) -> str:
+def stage_name(stage: str) -> str:
+    """The part of a stage that does not change while it goes on."""
     return stage.split(":")[0].split(",")[0]
 
 
@@ -57,7 +58,7 @@ def _bars(console: Console) -> Iterator[Progress]:
     with rich.Progress(*columns, console=console) as bars:
 
         def progress(stage: str, done: int, total: int) -> None:
-            key = _name(stage)
+            key = stage_name(stage)
             if key not in tasks:
                 for other in tasks.values():
                     bars.stop_task(other)
@@ -74,10 +75,10 @@ def _plain_lines() -> Progress:
     def progress(stage: str, done: int, total: int) -> None:
         nonlocal last_time, last_name
         now = time.monotonic()
-        new_stage = last_name not in ("", _name(stage))
+        new_stage = last_name not in ("", stage_name(stage))
         if now - last_time < _PLAIN_SECONDS * (0.1 if new_stage else 1.0):
             return
-        last_time, last_name = now, _name(stage)
+        last_time, last_name = now, stage_name(stage)
         amount = f"{done / total:.0%}" if total else f"{done:,}"
         print(f"[{now - started:6.1f} s] {stage} {amount}", file=sys.stderr, flush=True)
 

@@ -9,7 +9,7 @@ from pixnar.storage import container_kind
 from pixnar.vocab.baselines import TokenizerVocabulary
 from pixnar.vocab.normalize import normalize
 from pixnar.vocab.phrases import Token, Vocabulary
-from pixnar.vocab.protocol import EncodedBatch, TargetVocabulary
+from pixnar.vocab.protocol import EncodedBatch, TargetVocabulary, mean_length
 
 __all__ = [
     "EncodedBatch",
@@ -18,6 +18,7 @@ __all__ = [
     "TokenizerVocabulary",
     "Vocabulary",
     "load_vocabulary",
+    "mean_length",
     "normalize",
 ]
 

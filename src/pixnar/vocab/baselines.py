@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from pixnar.errors import FileFormatError, VocabularyError
@@ -87,7 +88,14 @@ class TokenizerVocabulary:
     'free nights'
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, method: str, token_counts: Counts | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        method: str,
+        token_counts: Counts | None = None,
+        docid_lengths: Counts | None = None,
+    ) -> None:
         tokenizer.no_padding()
         tokenizer.no_truncation()
         # "<s>" in a docid is text, not a command to the model.
@@ -97,6 +105,7 @@ class TokenizerVocabulary:
         self._spec: dict[str, Any] = describe(tokenizer)
         self._size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
         self._counts = np.zeros(self._size, np.uint64) if token_counts is None else token_counts
+        self._lengths = np.zeros(1, np.uint64) if docid_lengths is None else docid_lengths
         if len(self._counts) != self._size:
             raise VocabularyError(f"{len(self._counts)} token counts for {self._size} tokens: give one count per token")
 
@@ -179,6 +188,11 @@ class TokenizerVocabulary:
         return self._counts
 
     @property
+    def docid_lengths(self) -> Counts:
+        """How many of the docids counted on have 0, 1, 2 … tokens."""
+        return self._lengths
+
+    @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer behind it."""
         return self._tokenizer
@@ -224,15 +238,12 @@ class TokenizerVocabulary:
         self._check_ids(wanted)
         return self._tokenizer.decode(wanted, skip_special_tokens=False)
 
-    def count(self, texts: Iterable[str]) -> Counts:
-        """How often each token is used when `texts` are encoded."""
-        return self._count(texts, 0, None)
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to one file, atomically."""
         meta = {"method": self._method, "kind": self.kind, "size": self._size, "lossless": self.lossless}
         source = np.frombuffer(self._tokenizer.to_str().encode(), np.uint8)
-        write_container(path, _KIND, _VERSION, meta, {"tokenizer": source, "counts": self._counts})
+        arrays: dict[str, NDArray[Any]] = {"tokenizer": source, "counts": self._counts, "lengths": self._lengths}
+        write_container(path, _KIND, _VERSION, meta, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TokenizerVocabulary:
@@ -240,20 +251,26 @@ class TokenizerVocabulary:
         container = read_container(path, _KIND, _VERSION)
         try:
             tokenizer = Tokenizer.from_buffer(container.arrays["tokenizer"].tobytes())
-            return cls(tokenizer, method=container.meta["method"], token_counts=container.arrays["counts"])
+            return cls(
+                tokenizer,
+                method=container.meta["method"],
+                token_counts=container.arrays["counts"],
+                docid_lengths=container.arrays["lengths"],
+            )
         except Exception as error:  # tokenizers has no narrower class
             reason = f"a tokenizer this release cannot read ({first_line(error)})"
             raise FileFormatError(f"{path} holds {reason}: build the vocabulary again") from error
 
     def _counted(self, texts: Sequence[str], progress: Progress | None) -> TokenizerVocabulary:
-        self._counts = self._count(texts, len(texts), progress)
+        counts = np.zeros(self._size, np.int64)
+        lengths: list[int] = []
+        for batch in _batched(_reported(texts, "count", progress, len(texts))):
+            encoded = self.encode_batch(batch)
+            counts += np.bincount(encoded.ids, minlength=self._size)
+            lengths += encoded.lengths.tolist()
+        self._counts = counts.astype(np.uint64)
+        self._lengths = np.bincount(lengths, minlength=1).astype(np.uint64)
         return self
-
-    def _count(self, texts: Iterable[str], total: int, progress: Progress | None) -> Counts:
-        counts = np.zeros(self._size, np.uint64)
-        for batch in _batched(_reported(texts, "count", progress, total)):
-            counts += np.bincount(self.encode_batch(batch).ids, minlength=self._size).astype(np.uint64)
-        return counts
 
     def _check_ids(self, ids: Sequence[int]) -> None:
         for i in ids:

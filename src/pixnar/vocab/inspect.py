@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pixnar.errors import MissingExtraError
-from pixnar.vocab.protocol import TargetVocabulary
+from pixnar.vocab.protocol import Counts, TargetVocabulary, mean_length
 
 _COLORS = ("on blue", "on dark_green", "on dark_magenta", "on grey37", "on dark_red")
 _BARS = " ▏▎▍▌▋▊▉█"
@@ -45,16 +45,16 @@ def inspect(vocabulary: TargetVocabulary, *, top: int = 20) -> Inspection:
     counts = vocabulary.token_counts
     order = np.argsort(counts, kind="stable")[::-1].tolist()
     used = [v for v in order if counts[v] > 0]
-    lengths = np.asarray(getattr(vocabulary, "docid_lengths", np.zeros(0, np.uint64)), np.float64)
-    known = bool(lengths.sum())
+    lengths = vocabulary.docid_lengths
+    known = bool(lengths.any())
     return Inspection(
         kind=vocabulary.kind,
         size=len(vocabulary),
         meta=dict(getattr(vocabulary, "meta", {})),
-        mean_length=float((lengths * np.arange(len(lengths))).sum() / lengths.sum()) if known else None,
+        mean_length=mean_length(lengths) if known else None,
         p50_length=_quantile(lengths, 0.5) if known else None,
         p99_length=_quantile(lengths, 0.99) if known else None,
-        lengths=lengths.astype(int).tolist(),
+        lengths=lengths.tolist(),
         words_per_token=np.bincount(words).tolist() if words else [],
         top=[(tokens[v], int(counts[v])) for v in used if words[v] > 1][:top],
         top_tokens=[(tokens[v], int(counts[v])) for v in used[:top]],
@@ -132,8 +132,8 @@ def _words(token: str) -> int:
     return len(token.replace("▁", " ").replace("Ġ", " ").split())
 
 
-def _quantile(histogram: np.ndarray[Any, np.dtype[np.float64]], q: float) -> int:
-    return int(np.searchsorted(np.cumsum(histogram), q * histogram.sum()))
+def _quantile(histogram: Counts, q: float) -> int:
+    return int(np.searchsorted(np.cumsum(histogram), q * float(histogram.sum())))
 
 
 def _bar_table(values: Sequence[int], width: int = 40) -> Table:

@@ -192,12 +192,6 @@ class Vocabulary:
         lengths: Counts = self.arrays["lengths"]
         return lengths
 
-    @property
-    def mean_length(self) -> float:
-        """Mean number of tokens of a docid of the build."""
-        lengths = self.docid_lengths
-        return float((lengths * np.arange(len(lengths))).sum() / max(int(lengths.sum()), 1))
-
     def encode(self, text: str) -> Ids:
         """Normalise, then split into the fewest tokens; ties go to the more frequent ones."""
         return self.encode_batch([text], threads=1).ids
@@ -238,6 +232,8 @@ class Vocabulary:
             if name not in container.arrays:
                 raise FileFormatError(f"{path} is not a usable vocabulary (array {name} is missing): build it again")
         return vocabulary
+
+    from_file = load
 
 
 def _lines(texts: Iterable[str]) -> Iterator[bytes]:

@@ -42,13 +42,23 @@ class EncodedBatch(NamedTuple):
         return cls(flat, offsets)
 
 
+def mean_length(lengths: Counts) -> float:
+    """Mean of a histogram of lengths such as ``vocabulary.docid_lengths``; 0 if it is empty.
+
+    >>> mean_length(np.array([0, 1, 1], np.uint64))
+    1.5
+    """
+    return float((lengths * np.arange(len(lengths))).sum() / max(int(lengths.sum()), 1))
+
+
 @runtime_checkable
 class TargetVocabulary(Protocol):
     """Turns a docid into target tokens and back.
 
     ``kind`` names the method ("phrase", "bpe", "unigram", "wordpiece"). ``lossless`` says whether
     ``decode(encode(x)) == normalize(x)`` for every string x. ``token_counts[v]`` is how often token v is used when the
-    docids the vocabulary was built from are encoded with it (zero where that is unknown).
+    docids the vocabulary was built from are encoded with it (zero where that is unknown), and ``docid_lengths[n]`` how
+    many of those docids have n tokens.
     """
 
     @property
@@ -57,6 +67,8 @@ class TargetVocabulary(Protocol):
     def lossless(self) -> bool: ...  # noqa: D102
     @property
     def token_counts(self) -> Counts: ...  # noqa: D102
+    @property
+    def docid_lengths(self) -> Counts: ...  # noqa: D102
     def __len__(self) -> int: ...
     def token(self, token_id: int) -> str:
         """The token as a person would read it; pieces that continue a word start with ``##``."""
