@@ -67,8 +67,8 @@ fuzz: $(READY)
 	$(BIN)/cmake -S . -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPIXNAR_MODULE=OFF -DPIXNAR_FUZZ=ON -DPIXNAR_SANITIZE=address,undefined >/dev/null
 	$(BIN)/cmake --build build/fuzz
 	mkdir -p build/fuzz/corpus-encode build/fuzz/corpus-load
-	build/fuzz/fuzz_encode -max_total_time=$(FUZZ_SECONDS) -max_len=512 -print_final_stats=1 build/fuzz/corpus-encode
-	build/fuzz/fuzz_load -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -print_final_stats=1 build/fuzz/corpus-load
+	build/fuzz/fuzz_encode -max_total_time=$(FUZZ_SECONDS) -max_len=512 -len_control=0 -print_final_stats=1 build/fuzz/corpus-encode
+	build/fuzz/fuzz_load -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -len_control=0 -print_final_stats=1 build/fuzz/corpus-load
 
 clean:
 	rm -rf $(VENV) build demo

@@ -25,6 +25,7 @@ import xxhash
 from rich.console import Console
 from rich.table import Table
 
+from pixnar.corpus import docid_texts
 from pixnar.errors import PixnarError
 from pixnar.storage import atomic_write
 from pixnar.vocab.normalize import normalize
@@ -159,7 +160,7 @@ def run(
             console.print(f"{prepared.name}: {prepared.docids:,} docids, {prepared.text_bytes / 1e6:.1f} MB")
             on_generated = prepared.name.startswith("generated-")
             for size in wanted:
-                for method in ours[: len(counts)] if on_generated and methods is None else chosen:
+                for method in ours if on_generated and methods is None else chosen:
                     _one(prepared, size, method, threads, time_limit, results, target, console)
             prepared.path.unlink()
     console.width = max(console.width, _TABLE_WIDTH)  # a table with cut-off figures is of no use
@@ -180,10 +181,12 @@ def table(results: Results) -> Table:
 def markdown(results: Results) -> str:
     """The results as a Markdown table with the circumstances above it."""
     facts = results.environment
-    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    machines = sorted({cell.machine for cell in results.cells})
+    versions = sorted({cell.version for cell in results.cells})
+    days = sorted({cell.date[:10] for cell in results.cells})
     lines = [
-        f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gb']} GB; {facts['system']}; {versions}; "
-        f"commit {facts['commit']}; {facts['date']}.",
+        f"{'; '.join(machines)}, {facts['memory_gb']} GB; {facts['system']}; {', '.join(versions)}; "
+        f"{' to '.join(sorted({days[0], days[-1]}))}. The last command was",
         "",
         f"`{facts['command']}`",
         "",
@@ -233,17 +236,9 @@ def _sources(
     folder: Path,
 ) -> Iterator[tuple[Prepared, Sequence[int]]]:
     for corpus in corpora:
-        yield prepare(Path(corpus).name, _texts(Path(corpus)), folder), sizes
+        yield prepare(Path(corpus).name, docid_texts([corpus])[0], folder), sizes
     if generated:
         yield prepare(f"generated-{generated}", generate_docids(generated, seed), folder), [generated_size]
-
-
-def _texts(path: Path) -> Iterator[str]:
-    from pixnar.corpus import open_corpus, read_texts
-
-    if path.is_dir():
-        return (row.docid for row in open_corpus(path).docids())
-    return iter(read_texts([path]))
 
 
 def _one(

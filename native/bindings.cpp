@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <stdexcept>
+#include <system_error>
 #include <vector>
 
 #include "common/parallel.hpp"
@@ -67,8 +68,9 @@ nb::bytes normalize_lines(const nb::sequence& texts, const nb::callable& normali
     return nb::bytes(lines.data(), lines.size());
 }
 
-// Looks for Ctrl-C even when nobody listens.
-Progress from_python(nb::object callback) {
+// Looks for Ctrl-C even when nobody listens. Holds a borrowed reference: the core copies the function while the GIL is
+// released, and the caller keeps the callback alive for as long as it runs.
+Progress from_python(nb::handle callback) {
     return [callback](const std::string& stage, uint64_t done, uint64_t total) {
         nb::gil_scoped_acquire gil;
         if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -131,7 +133,10 @@ class Coder {
   private:
     template <class T> In<T> hold(const nb::dict& arrays, const char* name) {
         if (!arrays.contains(name)) throw std::invalid_argument(std::string("array ") + name + " is missing");
-        auto array = nb::cast<In<T>>(arrays[name]);
+        In<T> array;
+        // No conversion: the views below must look into the array that is kept alive, not into a copy of it.
+        if (!nb::try_cast(arrays[name], array, false))
+            throw std::invalid_argument(std::string("array ") + name + " has the wrong type");
         held_.push_back(nb::borrow(arrays[name]));
         return array;
     }
@@ -220,6 +225,13 @@ nb::dict build(Builder& builder, nb::object progress) {
 
 NB_MODULE(_native, m) {
     m.doc() = "The native core of pixnar.";
+    nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+        try {
+            std::rethrow_exception(thrown);
+        } catch (const std::system_error& error) {
+            PyErr_SetString(PyExc_OSError, error.what());
+        }
+    });
     nb::set_leak_warnings(false);  // a vocabulary that lives until the interpreter ends is no leak
     m.attr("FIXED_TOKENS") = fixed_tokens;
     m.def("default_min_count", &default_min_count, nb::arg("docids"));

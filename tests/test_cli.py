@@ -47,7 +47,9 @@ def test_vocabulary_from_build_to_text(corpus: Path, tmp_path: Path) -> None:
     assert "fewer than the 600 wanted" in done.stdout
     shown = pixnar("vocab", "encode", target, "CHEAP flights to Rome!")
     assert shown.stdout == "[cheap][flights to rome][!]\n"
-    assert pixnar("vocab", "encode", target, text="cheap\nflights to rome\n").stdout == "[cheap]\n[flights to rome]\n"
+    assert (
+        pixnar("vocab", "encode", target, text="cheap\n\nflights to rome\n").stdout == "[cheap]\n\n[flights to rome]\n"
+    )
     ids = pixnar("vocab", "encode", target, "--ids", "cheap flights to rome").stdout.split()
     assert Vocabulary.load(target).decode([int(v) for v in ids]) == "cheap flights to rome"
 
@@ -100,8 +102,26 @@ def test_bad_rows_stop_or_are_counted(corpus: Path, tmp_path: Path) -> None:
 def test_wrong_usage_is_one_line(corpus: Path, tmp_path: Path) -> None:
     fails("Missing option", "vocab", corpus)
     fails("No such command", "nonsense")
+    for bare in ([], ["vocab"]):
+        done = pixnar(*bare)
+        assert (done.returncode, done.stderr) == (2, "")
+        assert "Usage" in done.stdout
     fails("size is 3", "vocab", corpus, "-o", tmp_path / "v", "--size", "3")
     fails("no amount of memory", "vocab", corpus, "-o", tmp_path / "v", "--max-memory", "lots")
+    fails(
+        "--max-words means nothing with --kind bpe",
+        "vocab",
+        corpus,
+        "-o",
+        tmp_path / "v",
+        "--kind",
+        "bpe",
+        "--max-words",
+        "3",
+    )
+    fails("no folder", "vocab", corpus, "-o", tmp_path / "v", "--scratch", tmp_path / "nowhere")
+    fails("no list of numbers", "bench", "vocab", "--sizes", "a")
+    fails("is no list of inside", "bench", "vocab", "--punctuation", "foo")
     fails("needs --tokenizer", "vocab", corpus, "-o", tmp_path / "v", "--kind", "wordpiece")
     fails("no file", "vocab", tmp_path / "nowhere", "-o", tmp_path / "v")
     fails("not a pixnar file", "vocab", "inspect", corpus / "corpus.jsonl")
@@ -113,8 +133,8 @@ def test_nothing_of_yours_is_overwritten(corpus: Path, tmp_path: Path) -> None:
     precious = tmp_path / "precious.txt"
     precious.write_text("x" * 100)
     fails("exists and is no vocabulary", "vocab", corpus, "-o", precious)
-    fails("give the path of a file", "vocab", corpus, "-o", corpus)
-    fails("give the path of a file", "vocab", corpus, "-o", tmp_path / "no" / "v")
+    fails("is a folder", "vocab", corpus, "-o", corpus)
+    fails("does not exist; create it", "vocab", corpus, "-o", tmp_path / "no" / "v")
     assert precious.read_text() == "x" * 100
     for _ in range(2):  # a vocabulary may be built again in its place
         assert pixnar("vocab", corpus, "-o", tmp_path / "v").returncode == 0
@@ -124,11 +144,11 @@ def test_corpus_commands(corpus: Path, tmp_path: Path) -> None:
     done = pixnar("corpus", "check", corpus, "--json", tmp_path / "c.json")
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "c.json").read_text())["counts"] == {"documents": 2, "docids": 4, "queries": 0}
-    fails("queries", "corpus", "convert", corpus, "-o", tmp_path / "copy")
-    (corpus / "queries.jsonl").write_text('{"_id": "q", "text": "x"}\n')
     done = pixnar("corpus", "convert", corpus, "-o", tmp_path / "copy", "--gzip")
     assert done.returncode == 0, done.stderr
     assert pixnar("vocab", tmp_path / "copy", "-o", tmp_path / "v").returncode == 0
+    (corpus / "docids.jsonl.gz").touch()  # not missing, but there twice
+    fails("has both docids.jsonl and docids.jsonl.gz", "corpus", "check", corpus)
 
 
 def test_demo_runs_and_runs_again(tmp_path: Path) -> None:

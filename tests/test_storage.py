@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import stat
@@ -36,7 +37,7 @@ def test_round_trip(file: Path) -> None:
         assert (found.arrays[name] == array).all()
         assert not found.arrays[name].flags.writeable
     assert read_container(file, "things", 9).meta == found.meta  # older files stay readable
-    assert container_kind(file) == "things"
+    assert container_kind(file, "things") == "things"
 
 
 def test_same_content_same_bytes(file: Path, tmp_path: Path) -> None:
@@ -122,6 +123,24 @@ def test_written_files_have_ordinary_permissions(file: Path) -> None:
     umask = os.umask(0)
     os.umask(umask)
     assert stat.S_IMODE(file.stat().st_mode) == 0o666 & ~umask
+
+
+def test_a_link_stays_a_link(file: Path) -> None:
+    link = file.with_name("link")
+    link.symlink_to(file)
+    write_container(link, "things", 4, {}, {})
+    assert link.is_symlink()
+    assert read_container(file, "things", 4).arrays == {}
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    def full() -> None:
+        with atomic_write(tmp_path / "x"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(PixnarError, match="x: No space left on device; make room"):
+        full()
+    assert os.listdir(tmp_path) == []
 
 
 def test_where_one_cannot_write(tmp_path: Path) -> None:

@@ -113,14 +113,15 @@ inline void check_equal(const BuiltVocabulary& a, const BuiltVocabulary& b) {
 inline void check_true_to(const BuiltVocabulary& built, const Lines& lines, const BuildOptions& options) {
     const Vocabulary vocabulary = vocabulary_of(built);
     const Tables tables = vocabulary.tables();
-    std::vector<uint64_t> uses(tables.tokens.size()), lengths(4096);
+    std::vector<uint64_t> uses(tables.tokens.size()), lengths(1);
     uint64_t text_bytes = 0, total = 0, distinct = 0;
     Encoder encoder(tables);
     for (const auto& [text, weight] : weights_of(lines, options.weighted)) {
         std::vector<uint32_t> ids;
         encoder.encode(text, ids);
         for (const uint32_t id : ids) uses[id] += weight;
-        lengths[std::min<size_t>(ids.size(), 4095)] += weight;
+        if (lengths.size() <= ids.size()) lengths.resize(ids.size() + 1);
+        lengths[ids.size()] += weight;
         text_bytes += text.size();
         total += weight;
         ++distinct;

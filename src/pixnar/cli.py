@@ -16,21 +16,21 @@ from typer.core import TyperGroup
 
 from pixnar.errors import PixnarError
 from pixnar.progress import show_progress
-from pixnar.storage import atomic_write
+from pixnar.storage import atomic_write, check_writable, container_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pixnar.corpus import Skipped
-    from pixnar.progress import Progress
     from pixnar.vocab import TargetVocabulary
+
+
+_STOPPED = 130  # what a shell calls the end by Ctrl-C; typer turns Ctrl-C into an exit with this code
 
 
 class _BuildByDefault(TyperGroup):
     """``pixnar vocab CORPUS …`` means ``pixnar vocab build CORPUS …``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] != "--help":
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
             args = ["build", *args]
         return super().parse_args(ctx, args)
 
@@ -169,11 +169,23 @@ def vocab_build(
 
     [bold]pixnar vocab build icd10 -o icd10.vocab --size 16384[/bold]
     """
+    from pixnar.corpus import docid_texts
     from pixnar.vocab import TokenizerVocabulary, Vocabulary, mean_length
 
     _check_target(output)
+    for option, given, kinds in (
+        ("--max-words", max_words != 8, [Kind.phrase]),
+        ("--punctuation", punctuation is not Where.leading, [Kind.phrase]),
+        ("--max-memory", max_memory is not None, [Kind.phrase]),
+        ("--scratch", scratch is not None, [Kind.phrase]),
+        ("--min-count", min_count is not None, [Kind.phrase, Kind.bpe]),
+        ("--size", size != 131_072, [Kind.phrase, Kind.bpe, Kind.unigram]),
+        ("--tokenizer", tokenizer is not None, [Kind.wordpiece]),
+    ):
+        if given and kind not in kinds:
+            raise typer.BadParameter(f"{option} means nothing with --kind {kind}: leave it out")
     with show_progress() as progress:
-        texts, skipped = _docid_texts(sources, skip_bad_rows, progress)
+        texts, skipped = docid_texts(sources, skip_bad_rows=skip_bad_rows, progress=progress)
         vocabulary: TargetVocabulary
         if kind is Kind.phrase:
             vocabulary = Vocabulary.build(
@@ -191,7 +203,7 @@ def vocab_build(
         elif kind is Kind.wordpiece:
             if tokenizer is None:
                 raise typer.BadParameter("--kind wordpiece needs --tokenizer NAME")
-            vocabulary = TokenizerVocabulary.from_pretrained(tokenizer, texts, progress=progress)
+            vocabulary = TokenizerVocabulary.from_pretrained(tokenizer, texts, weighted=weighted, progress=progress)
         elif kind is Kind.bpe:
             vocabulary = TokenizerVocabulary.train_bpe(
                 texts, size, min_count=min_count or 2, weighted=weighted, progress=progress
@@ -237,11 +249,10 @@ def vocab_encode(
     ids: Annotated[bool, typer.Option("--ids", help="Print token ids instead of tokens.")] = False,
 ) -> None:
     """Cut texts into tokens, one line each."""
-    from pixnar.corpus import read_texts
     from pixnar.vocab import load_vocabulary
 
     loaded = load_vocabulary(vocabulary)
-    for text in texts or read_texts(["-"]):
+    for text in texts or map(_utf8, sys.stdin.buffer):
         encoded = loaded.encode(text).tolist()
         print(*encoded) if ids else print("".join(f"[{loaded.token(v)}]" for v in encoded))
 
@@ -263,12 +274,16 @@ def bench_vocab(
 ) -> None:
     """Vocabulary builders side by side: time, memory, tokens per docid, encoding speed."""
     from pixnar.benchmarks import vocab
+    from pixnar.vocab.phrases import PUNCTUATION
 
+    forms = [form for form in PUNCTUATION if form in punctuation.split(",")]
+    if len(forms) != len(punctuation.split(",")):
+        raise typer.BadParameter(f"--punctuation {punctuation!r} is no list of {', '.join(PUNCTUATION)}")
     results = vocab.run(
         corpora or [],
-        sizes=[int(n) for n in sizes.split(",")],
-        min_counts=[int(n) or None for n in min_counts.split(",")],
-        punctuation=[Where(where).value for where in punctuation.split(",")],
+        sizes=_numbers(sizes, "--sizes"),
+        min_counts=[n or None for n in _numbers(min_counts, "--min-counts")],
+        punctuation=forms,
         generated=generated,
         generated_size=generated_size,
         rivals=rivals,
@@ -300,27 +315,28 @@ def version() -> None:
     print(metadata.version("pixnar"))
 
 
-def _docid_texts(sources: list[str], skip_bad_rows: bool, progress: Progress) -> tuple[Iterable[str], Skipped]:
-    from pixnar.corpus import Skipped, open_corpus, read_texts
-
-    if len(sources) == 1 and (sources[0].startswith("irds:") or os.path.isdir(sources[0])):
-        corpus = open_corpus(sources[0], skip_bad_rows=skip_bad_rows)
-        return (row.docid for row in corpus.docids(progress=progress)), corpus.skipped
-    skipped = Skipped()
-    return read_texts(sources, skip_bad_rows=skip_bad_rows, progress=progress, skipped=skipped), skipped
-
-
 def _check_target(path: Path) -> None:
     """Do not let a typing slip replace somebody's data, and say so before the work rather than after it."""
-    from pixnar.storage import container_kind
-
-    if path.is_dir() or not path.parent.is_dir():
-        raise PixnarError(f"cannot write {path}: give the path of a file in a folder that exists")
+    check_writable(path)
     if path.exists() and path.stat().st_size:
         try:
-            container_kind(path)
+            container_kind(path, "vocabulary")
         except PixnarError as error:
             raise PixnarError(f"{path} exists and is no vocabulary: choose another name or remove it") from error
+
+
+def _utf8(line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise PixnarError(f"standard input is not UTF-8 at {line[:40]!r}: convert it first") from error
+
+
+def _numbers(text: str, option: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise typer.BadParameter(f"{option} {text!r} is no list of numbers: write e.g. 32768,131072") from error
 
 
 def _tell_skipped(skipped: Skipped) -> None:
@@ -341,10 +357,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except PixnarError as error:
         _fail(str(error))
     except (typer.Abort, KeyboardInterrupt):
-        print("pixnar: stopped; nothing was written", file=sys.stderr)
-        sys.exit(130)
+        code = _STOPPED
     except typer.Exit as exit_:
-        sys.exit(exit_.exit_code)
+        code = exit_.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output has gone
         sys.exit(0)
@@ -354,7 +369,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         if not hasattr(error, "format_message"):  # everything typer raises about wrong usage has it
             raise
         command = getattr(getattr(error, "ctx", None), "command_path", "pixnar")
+        if not error.format_message():  # no arguments at all: the help was shown
+            sys.exit(2)
         _fail(f"{error.format_message()} (see {command} --help)")
+    if code == _STOPPED:
+        print("pixnar: stopped; no half-written file is left", file=sys.stderr)
     sys.exit(code or 0)
 
 

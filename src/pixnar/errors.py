@@ -11,6 +11,10 @@ class CorpusError(PixnarError):
     """A corpus, or one row of it, cannot be read."""
 
 
+class MissingPartError(CorpusError):
+    """A part that a corpus may lack (docids, queries) is not there."""
+
+
 class VocabularyError(PixnarError):
     """A vocabulary cannot be built, or was asked for something it does not have."""
 

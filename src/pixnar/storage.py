@@ -1,7 +1,7 @@
 """How anything of ours reaches the disk: whole or not at all, versioned, checksummed, memory-mapped when read.
 
 A *container* is one file: a 64-byte header, a JSON directory, then named arrays aligned to 64 bytes. Every byte of it
-is covered by a checksum. docs/file-formats.md has the layout.
+that means something is covered by a checksum. docs/file-formats.md has the layout.
 """
 
 from __future__ import annotations
@@ -47,17 +47,10 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
     The permissions are those an ordinary new file would get, and nothing is left behind when the block raises.
     """
-    target = Path(path)
-    if target.is_dir():
-        raise PixnarError(f"{target} is a folder: give the path of a file to write")
-    if not target.parent.is_dir():
-        raise PixnarError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
+    target = Path(os.path.realpath(path))  # a link stays a link
+    name = _aside(target)
     try:
-        fd, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-    except OSError as error:
-        raise PixnarError(f"cannot write {target}: {error.strerror}") from error
-    try:
-        with os.fdopen(fd, "wb") as file:
+        with open(name, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -66,10 +59,33 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         os.chmod(name, 0o666 & ~umask)
         os.replace(name, target)
         sync_folder(target.parent)
-    except BaseException:
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
-        raise
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise at once if `atomic_write` could not write there, before hours of work for it."""
+    os.unlink(_aside(Path(os.path.realpath(path))))
+
+
+def _aside(target: Path) -> str:
+    if target.is_dir():
+        raise PixnarError(f"{target} is a folder: give the path of a file to write")
+    if not target.parent.is_dir():
+        raise PixnarError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
+    try:
+        fd, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    os.close(fd)
+    return name
+
+
+def _unwritable(target: Path, error: OSError) -> PixnarError:
+    return PixnarError(f"cannot write {target}: {error.strerror or error}; make room there or choose another place")
 
 
 def sync_folder(folder: Path) -> None:
@@ -118,9 +134,9 @@ def write_container(
             file.write(_raw(array))
 
 
-def container_kind(path: str | os.PathLike[str]) -> str:
-    """What kind of container a file is, by its header alone."""
-    return _open(Path(path), "pixnar").kind
+def container_kind(path: str | os.PathLike[str], wanted: str) -> str:
+    """What kind of container a file is, by its header alone; `wanted` is for the error if it is none."""
+    return _open(Path(path), wanted).kind
 
 
 def read_container(path: str | os.PathLike[str], kind: str, version: int, *, verify: bool = True) -> Container:

@@ -165,7 +165,7 @@ def test_ir_datasets(registered: str, tmp_path: Path) -> None:
     assert list(corpus.queries()) == [("q1", "what to drink")]
     assert corpus.splits() == ["dev"]
     assert list(corpus.qrels("dev")) == [("q1", "d1", 2)]
-    with pytest.raises(CorpusError, match=r"irds:.* has no docids; give a docids\.jsonl"):
+    with pytest.raises(CorpusError, match=r"irds:.* has no docids; add them with: pixnar corpus convert"):
         corpus.docids()
     put(tmp_path / "more" / "docids.tsv", ["d2\tice"])
     with_docids = open_corpus(f"irds:{registered}", docids=tmp_path / "more")

@@ -63,7 +63,7 @@ def test_bad_rows(name: str, line: bytes, reason: str, message: str, tmp_path: P
 
 
 def test_wrong_paths_are_refused_before_reading(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"no file .*none\.txt; give files"):
+    with pytest.raises(CorpusError, match=r"no file or folder .*none\.txt; give a corpus folder, files"):
         read_texts([tmp_path / "none.txt"])
     with pytest.raises(CorpusError, match="is a folder; give files"):
         read_texts(tmp_path)

@@ -185,6 +185,25 @@ def test_a_docid_too_long_is_named() -> None:
         Vocabulary.build(["a", "b " * (1 << 23) + "bb"])
 
 
+def test_one_text_is_not_many() -> None:
+    with pytest.raises(TypeError, match="many texts"):
+        Vocabulary.build("new york")
+
+
+def test_temporary_files_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(VocabularyError, match="there is no folder"):
+        Vocabulary.build(["a"], scratch=tmp_path / "no")
+    builder = _native.Builder(20_000, 0, 8, False, 1, 2, 1 << 20, str(tmp_path / "no"))
+    lines = "\n".join(zipf_docids(100_000, words=20_000)).encode()
+    with pytest.raises(OSError, match="cannot create a temporary file: No such file"):
+        builder.add_lines(lines)
+
+
+def test_very_long_docids_count_in_full() -> None:
+    vocabulary = Vocabulary.build(["word " * 30_000, "x"])
+    assert mean_length(vocabulary.docid_lengths) == pytest.approx((len(vocabulary.encode("word " * 30_000)) + 1) / 2)
+
+
 def test_a_native_builder_builds_once() -> None:
     builder = _native.Builder(1_000, 1, 4, False, 0, 1, 1 << 30, "/tmp")
     builder.add_lines(b"a b")
@@ -206,6 +225,7 @@ def test_nothing_to_build_from() -> None:
         ({"size": 513}, "size is 513; it must be between 514"),
         ({"max_words": 0}, "max_words is 0"),
         ({"min_count": 0}, "min_count is 0"),
+        ({"max_memory": 1}, "max_memory is 1; it must be between 67,108,864"),
         ({"punctuation": "none"}, "punctuation is 'none'; it must be one of inside, leading, anywhere"),
     ],
 )
@@ -259,5 +279,6 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     assert process.wait(20) == 130, rest
     assert time.monotonic() - started < 10
     assert "Traceback" not in rest
+    assert rest.endswith("pixnar: stopped; no half-written file is left\n")
     assert sorted(os.listdir(tmp_path)) == ["docids.txt", "scratch"]
     assert os.listdir(scratch) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import multiprocessing
 import random
 from pathlib import Path
 
@@ -78,6 +80,30 @@ def test_sound_checksums_around_unsound_content(file: Path) -> None:
                 loaded.decode(loaded.encode(text))
     assert refused > 50
     assert refused + worked == rounds
+
+
+def test_arrays_of_another_type_are_refused(file: Path) -> None:
+    good = read_container(file, "vocab", 1)
+    for name, array in good.arrays.items():
+        other = np.int64 if array.dtype != np.int64 else np.uint8
+        write_container(file, "vocab", 1, good.meta, {**good.arrays, name: array.astype(other)})
+        with pytest.raises(FileFormatError, match=f"array {name} has the wrong type"):
+            Vocabulary.load(file)
+    strided = np.repeat(good.arrays["offsets"], 2)[::2]
+    with pytest.raises(ValueError, match="array offsets has the wrong type"):
+        Vocabulary({**good.arrays, "offsets": strided}, good.meta)
+
+
+def tokens_in_a_worker(vocabulary: Vocabulary) -> list[str]:
+    return vocabulary.tokens("cheap flights to rome")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_vocabularies_go_to_worker_processes(file: Path, method: str) -> None:
+    loaded = Vocabulary.load(file)
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        assert pool.map(tokens_in_a_worker, [loaded] * 3) == [tokens_in_a_worker(loaded)] * 3
+    assert copy.deepcopy(loaded).tokens("hotels") == loaded.tokens("hotels")
 
 
 def test_missing_arrays_are_named(file: Path) -> None:

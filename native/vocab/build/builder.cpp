@@ -21,7 +21,6 @@ constexpr uint32_t longest_piece = 32;  // characters
 constexpr uint32_t atoms_per_word = 3;  // a phrase of w words may have 3 w atoms: "rock-'n'-roll"
 constexpr uint32_t most_words = 16;
 static_assert(most_words * atoms_per_word <= Layer::longest && longest_piece <= Layer::longest);
-constexpr size_t most_lengths = 4096;
 constexpr uint64_t drop_share = 6;  // a selection round drops at most a sixth of the candidates
 constexpr unsigned most_refills = 3;
 
@@ -213,9 +212,10 @@ void Builder::Work::segment(const Workers& workers, bool compact, bool lengths) 
     Layer::Each each;
     std::vector<std::vector<uint64_t>> histograms(workers.threads);
     if (lengths) {
-        for (auto& histogram : histograms) histogram.resize(most_lengths);
         each = [&](uint64_t, uint64_t weight, Cost cost, unsigned thread) {
-            histograms[thread][std::min<uint64_t>(tokens_in(cost), most_lengths - 1)] += weight;
+            const uint64_t n = tokens_in(cost);
+            if (histograms[thread].size() <= n) histograms[thread].resize(n + 1);
+            histograms[thread][n] += weight;
         };
     }
     phrase_uses = phrases->segment(workers, nullptr, each, compact);
@@ -223,10 +223,11 @@ void Builder::Work::segment(const Workers& workers, bool compact, bool lengths) 
     for (uint32_t k = 0; k < atoms.total; ++k) weights[k] = phrase_uses[atoms.by_bytes[k]];
     piece_uses = pieces->segment(quiet, &weights, {}, false);
     if (lengths) {
-        out.lengths.assign(most_lengths, 0);
-        for (const auto& histogram : histograms)
-            for (size_t n = 0; n < most_lengths; ++n) out.lengths[n] += histogram[n];
-        while (out.lengths.size() > 1 && out.lengths.back() == 0) out.lengths.pop_back();
+        out.lengths.assign(1, 0);
+        for (const auto& histogram : histograms) {
+            if (out.lengths.size() < histogram.size()) out.lengths.resize(histogram.size());
+            for (size_t n = 0; n < histogram.size(); ++n) out.lengths[n] += histogram[n];
+        }
     }
 }
 

@@ -39,7 +39,7 @@ struct BuiltVocabulary {
     uint64_t rows = 0, docids = 0, text_bytes = 0, words = 0, frequent_words = 0;
     uint64_t min_count = 0, candidates = 0, spilled_bytes = 0;
     uint64_t total_weight = 0;
-    std::vector<uint64_t> lengths;  // docids by number of tokens (weighted if the build is); longer ones in the last
+    std::vector<uint64_t> lengths;  // docids by number of tokens (weighted if the build is)
 };
 
 uint64_t default_min_count(uint64_t docids);

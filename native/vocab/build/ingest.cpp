@@ -126,7 +126,7 @@ void Ingest::add(std::string_view text) {
         case Seen::Answer::full: {
             if (overflow_.empty()) {
                 if (overflow_shift_ <= overflow_bits)
-                    throw std::runtime_error("max-memory is too small to tell docids apart; allow more memory");
+                    throw std::length_error("max-memory is too small to tell docids apart: allow more");
                 overflow_shift_ -= overflow_bits;
                 for (unsigned i = 0; i < 1u << overflow_bits; ++i) {
                     overflow_.push_back(std::make_unique<TempFile>(scratch_.folder));

@@ -30,7 +30,12 @@ void Layer::refresh() {
     for (uint32_t k = 0; k < grams_.grams.size(); ++k) up_[k].next = longest_alive(grams_.grams[k].prefix);
 }
 
-std::vector<uint64_t> Layer::segment(const Workers& workers, const std::vector<uint64_t>* weights, const Each& each, bool compact) {
+std::vector<uint64_t> Layer::segment(const Workers& all, const std::vector<uint64_t>* weights, const Each& each, bool compact) {
+    // Every thread counts in an array of its own; they get a quarter of the budget, and no thread without a block.
+    const uint64_t array = (grams_.size() + 2) * sizeof(uint64_t);
+    const uint64_t most = std::min<uint64_t>(sequences_.scratch().max_memory / 4 / array, sequences_.blocks());
+    Workers workers = all;
+    workers.threads = static_cast<unsigned>(std::clamp<uint64_t>(most, 1, all.threads));
     struct Step {
         Cost cost;
         uint32_t from, id;

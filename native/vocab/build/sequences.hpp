@@ -42,6 +42,7 @@ class Sequences {
     uint64_t values() const { return values_; }  // without sentinels and weights
     uint64_t longest() const { return longest_; }
     size_t blocks() const { return blocks_.size(); }
+    const Scratch& scratch() const { return scratch_; }
     void tag_new_blocks(uint32_t tag);
 
   private:

@@ -13,10 +13,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from importlib.metadata import version
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pixnar.corpus.records import DocidRow, Document, Qrel, Query
-from pixnar.corpus.write import write_corpus
+from pixnar.corpus.write import check_target, write_corpus
 from pixnar.errors import MissingExtraError
 from pixnar.vocab.normalize import normalize
 
@@ -60,6 +61,7 @@ def write_demo(folder: str | os.PathLike[str], *, seed: int = 0, overwrite: bool
 
     ``write_demo("icd10").test_queries``
     """
+    check_target(Path(folder), overwrite)
     try:
         import simple_icd_10_cm
     except ImportError as error:

@@ -9,7 +9,7 @@ from pixnar.corpus import parse
 from pixnar.corpus.ids import IdSet
 from pixnar.corpus.lines import Meter, read_lines
 from pixnar.corpus.records import Batch, DocidRow, Document, Qrel, Query
-from pixnar.errors import CorpusError
+from pixnar.errors import CorpusError, MissingPartError
 from pixnar.progress import Progress
 
 _SPLIT_ORDER = {"train": 0, "dev": 1, "test": 2}
@@ -27,7 +27,7 @@ def need_file(folder: Path, name: str, holds: str) -> Path:
     """`find_file`, or an error that says what the file should hold."""
     path = find_file(folder, name)
     if path is None:
-        raise CorpusError(f"{folder} has no {name} or {name}.gz; add it with {holds}")
+        raise MissingPartError(f"{folder} has no {name} or {name}.gz; add it with {holds}")
     return path
 
 
@@ -109,7 +109,7 @@ class MarcoFolder:
         names = [f"queries.{split}.tsv" for split in self._splits_of("queries")]
         paths = [path for name in ["queries.tsv", *names] if (path := find_file(self._folder, name))]
         if not paths:
-            raise CorpusError(f"{self._folder} has no queries.tsv or queries.SPLIT.tsv; add rows query-id<tab>text")
+            raise MissingPartError(f"{self._folder} has no queries.tsv, queries.SPLIT.tsv; add rows query-id<tab>text")
         return self._queries(paths, Meter.for_files(stage, paths, progress))
 
     def _queries(self, paths: list[Path], meter: Meter) -> Iterator[Batch[Query]]:

@@ -10,7 +10,7 @@ from pixnar.corpus import parse
 from pixnar.corpus.badrows import BadRow, BadValueError
 from pixnar.corpus.folder import no_split
 from pixnar.corpus.records import Batch, DocidRow, Document, Qrel, Query, Row
-from pixnar.errors import CorpusError, MissingExtraError
+from pixnar.errors import CorpusError, MissingExtraError, MissingPartError
 from pixnar.progress import Progress
 
 PREFIX = "irds:"
@@ -46,12 +46,14 @@ class IrDataset:
 
     def docids(self, stage: str, progress: Progress | None) -> Iterator[Batch[DocidRow]]:
         """Always an error: such a collection has no docids."""
-        raise CorpusError(f"{self._name} has no docids; give a docids.jsonl or a folder that has one beside it")
+        raise MissingPartError(
+            f"{self._name} has no docids; add them with: pixnar corpus convert {self._name} --docids FILE -o FOLDER"
+        )
 
     def queries(self, stage: str, progress: Progress | None) -> Iterator[Batch[Query]]:
         """All queries."""
         if not self._dataset.has_queries():
-            raise CorpusError(f"{self._name} has no queries; give the id of one of its subsets")
+            raise MissingPartError(f"{self._name} has no queries; give the id of one of its subsets")
         return self._read("queries", lambda row: parse.query(row.query_id, _text(row)), stage, progress)
 
     def qrels(self, split: str, stage: str, progress: Progress | None) -> Iterator[Batch[Qrel]]:

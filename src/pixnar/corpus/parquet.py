@@ -11,7 +11,7 @@ from pixnar.corpus.badrows import BadRow, BadValueError
 from pixnar.corpus.folder import no_split, sort_splits
 from pixnar.corpus.lines import Meter
 from pixnar.corpus.records import Batch, DocidRow, Document, Qrel, Query, Row
-from pixnar.errors import CorpusError, MissingExtraError
+from pixnar.errors import CorpusError, MissingExtraError, MissingPartError
 from pixnar.progress import Progress
 
 _ROWS = 2048
@@ -68,7 +68,7 @@ class ParquetFolder:
         if single.is_file() and parts:
             raise CorpusError(f"{self._folder} has both {name}.parquet and {name}/*.parquet; remove one of them")
         if not single.is_file() and not parts:
-            raise CorpusError(f"{self._folder} has no {name}.parquet or {name}/*.parquet; add it")
+            raise MissingPartError(f"{self._folder} has no {name}.parquet or {name}/*.parquet; add it")
         return [single] if single.is_file() else parts
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from pixnar.corpus import parse
 from pixnar.corpus.badrows import BadRows, BadValueError, Skipped, shown
 from pixnar.corpus.lines import LineBatch, Meter, read_lines, split_lines
 from pixnar.corpus.parquet import read_parts
+from pixnar.corpus.reader import open_corpus
 from pixnar.corpus.records import Batch
 from pixnar.errors import CorpusError
 from pixnar.progress import Progress
@@ -48,6 +49,24 @@ def read_texts(
     files = [Path(name) for name in names if name != "-"]
     meter = Meter.for_files("texts", files, progress)
     return chain.from_iterable(_texts(name, meter, judge) for name in names)
+
+
+def docid_texts(
+    sources: Sequence[str | os.PathLike[str]],
+    *,
+    skip_bad_rows: bool = False,
+    progress: Progress | None = None,
+) -> tuple[Iterator[str], Skipped]:
+    """The docids of one corpus (a folder or ``irds:ID``) or of text files, and where skipped rows will be counted.
+
+    ``texts, skipped = docid_texts(["my-corpus"])``
+    """
+    names = [os.fspath(source) for source in sources]
+    if len(names) == 1 and (names[0].startswith("irds:") or os.path.isdir(names[0])):
+        corpus = open_corpus(names[0], skip_bad_rows=skip_bad_rows)
+        return (row.docid for row in corpus.docids(progress=progress)), corpus.skipped
+    skipped = Skipped()
+    return read_texts(names, skip_bad_rows=skip_bad_rows, progress=progress, skipped=skipped), skipped
 
 
 def _texts(name: str, meter: Meter, judge: BadRows) -> Iterator[str]:
@@ -93,6 +112,6 @@ def _check_path(path: Path) -> None:
     if path.is_dir():
         raise CorpusError(f"{path} is a folder; give files ({', '.join(_SUFFIXES)}) or - for standard input")
     if not path.is_file():
-        raise CorpusError(f"no file {path}; give files ({', '.join(_SUFFIXES)}) or - for standard input")
+        raise CorpusError(f"no file or folder {path}; give a corpus folder, files ({', '.join(_SUFFIXES)}), or -")
     if not path.name.endswith(_SUFFIXES):
         raise CorpusError(f"{path}: unknown kind of file; give files ending in {', '.join(_SUFFIXES)}")

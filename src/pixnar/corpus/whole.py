@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pixnar.corpus.badrows import Skipped
 from pixnar.corpus.reader import Corpus
+from pixnar.corpus.records import Row
 from pixnar.corpus.write import write_corpus
-from pixnar.errors import CorpusError
+from pixnar.errors import MissingPartError
 from pixnar.progress import Progress
 
 
@@ -20,12 +21,8 @@ def check_corpus(corpus: Corpus, progress: Progress | None = None) -> tuple[dict
     ``counts, skipped = check_corpus(open_corpus("folder", skip_bad_rows=True))``
     """
     counts = {"documents": _count(corpus.documents(progress=progress))}
-    for name, read in (("docids", corpus.docids), ("queries", corpus.queries)):
-        try:
-            rows: Iterable[object] = read(progress=progress)
-        except CorpusError:
-            rows = ()
-        counts[name] = _count(rows)
+    counts["docids"] = _count(_if_there(corpus.docids, progress))
+    counts["queries"] = _count(_if_there(corpus.queries, progress))
     for split in corpus.splits():
         counts[f"qrels {split}"] = _count(corpus.qrels(split, progress=progress))
     return counts, corpus.skipped
@@ -39,19 +36,26 @@ def copy_corpus(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> None:
-    """Write a corpus of any format as a corpus folder.
+    """Write a corpus of any format as a corpus folder; docids and queries that it lacks stay empty.
 
     ``copy_corpus(open_corpus("irds:beir/scifact/test", docids="docids.jsonl"), "scifact")``
     """
     write_corpus(
         folder,
         corpus.documents(progress=progress),
-        corpus.docids(progress=progress),
-        corpus.queries(progress=progress),
+        _if_there(corpus.docids, progress),
+        _if_there(corpus.queries, progress),
         {split: corpus.qrels(split, progress=progress) for split in corpus.splits()},
         gzip=gzip,
         overwrite=overwrite,
     )
+
+
+def _if_there(read: Callable[[Progress | None], Iterable[Row]], progress: Progress | None) -> Iterable[Row]:
+    try:
+        return read(progress)
+    except MissingPartError:
+        return ()
 
 
 def _count(rows: Iterable[object]) -> int:

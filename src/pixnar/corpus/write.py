@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import gzip as gzip_module
 import json
 import os
@@ -65,7 +66,7 @@ def write_corpus(
 def _whole_folder(target: Path, overwrite: bool) -> Iterator[Path]:
     """A fresh folder beside `target` that takes its place when the block ends well and vanishes when it does not."""
     target = Path(os.path.abspath(target))  # a trailing slash or `..` must not move the draft elsewhere
-    _check_target(target, overwrite)
+    check_target(target, overwrite)
     try:
         draft = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
     except OSError as error:
@@ -85,7 +86,8 @@ def _whole_folder(target: Path, overwrite: bool) -> Iterator[Path]:
         raise
 
 
-def _check_target(target: Path, overwrite: bool) -> None:
+def check_target(target: Path, overwrite: bool) -> None:
+    """Raise at once if `write_corpus` could not write there."""
     if target.is_symlink():
         raise CorpusError(f"{target} is a symbolic link; give the folder it points to")
     if target.exists() and not target.is_dir():
@@ -94,7 +96,7 @@ def _check_target(target: Path, overwrite: bool) -> None:
         raise CorpusError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
     there = sorted(os.listdir(target)) if target.exists() else []
     if there and not overwrite:
-        raise CorpusError(f"{target} is not empty; choose another folder, or replace it with overwrite")
+        raise CorpusError(f"{target} is not empty; choose another folder, or replace it with --overwrite")
     if strange := [name for name in there if not _OURS.fullmatch(name)]:
         raise CorpusError(
             f"{target} holds more than a corpus ({shown(strange[0])}) and is not replaced; empty it first"
@@ -129,13 +131,19 @@ def _write(path: Path, lines: Iterable[bytes]) -> None:
 
 def _json_line(row: dict[str, Any]) -> bytes:
     try:
-        return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+        return json.dumps(row, ensure_ascii=False, default=_date).encode() + b"\n"
     except UnicodeEncodeError:  # half a surrogate pair has no UTF-8; the escape keeps it
-        return json.dumps(row).encode() + b"\n"
+        return json.dumps(row, default=_date).encode() + b"\n"
     except (TypeError, ValueError) as error:
         raise CorpusError(
             f"row {shown(row.get('_id'))} cannot be written as JSON: {error}; change its values"
         ) from error
+
+
+def _date(value: object) -> str:
+    if isinstance(value, datetime.date | datetime.time):  # a datetime is a date too; Parquet has such columns
+        return value.isoformat()
+    raise TypeError(f"a {type(value).__name__} is no JSON value")
 
 
 def _document_line(row: Document) -> bytes:

@@ -25,7 +25,7 @@ __all__ = [
 
 def load_vocabulary(path: str | os.PathLike[str]) -> Vocabulary | TokenizerVocabulary:
     """Load a vocabulary file of any kind."""
-    kind = container_kind(path)
+    kind = container_kind(path, "vocabulary")
     if kind not in _CLASSES:
         raise FileFormatError(f"{path} holds a {kind}, not a vocabulary: give the path of a vocabulary file")
     return _CLASSES[kind].load(path)

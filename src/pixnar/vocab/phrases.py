@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -28,6 +30,7 @@ DEFAULT_SIZE = 131_072
 Punctuation = Literal["inside", "leading", "anywhere"]
 PUNCTUATION: tuple[Punctuation, ...] = get_args(Punctuation)
 LARGEST_SIZE = 2**30
+LEAST_MEMORY = 64 << 20
 
 _FILE_KIND, _FILE_VERSION = "vocab", 1
 _START, _CONTINUATION, _MARKER = 0, 1, 2
@@ -65,6 +68,11 @@ class Vocabulary:
         self.arrays = dict(arrays)
         self.meta = dict(meta)
         self._coder = _native.Coder(self.arrays)
+        for name, size in (("uses", len(self)), ("lengths", None)):
+            if name not in self.arrays:
+                raise ValueError(f"array {name} is missing")
+            if self.arrays[name].dtype != np.uint64 or len(self.arrays[name]) != (size or len(self.arrays[name])):
+                raise ValueError(f"array {name} has the wrong type or size")
 
     @classmethod
     def build(
@@ -90,11 +98,18 @@ class Vocabulary:
         often as they occur if `weighted`. Memory beyond `max_memory` bytes (default: 60 % of what is free) spills to
         the folder `scratch`. The same docids give the same vocabulary whatever their order and the number of threads.
         """
+        if isinstance(texts, str):
+            raise TypeError("build takes many texts, not one")
         _check_range("size", size, FIXED_TOKENS, LARGEST_SIZE)
         if punctuation not in PUNCTUATION:
             raise VocabularyError(f"punctuation is {punctuation!r}; it must be one of {', '.join(PUNCTUATION)}")
         _check_range("max_words", max_words, 1, 16)
+        if max_memory is not None:
+            _check_range("max_memory", max_memory, LEAST_MEMORY, 2**60)
         _check_range("min_count", 1 if min_count is None else min_count, 1, 2**40)
+        scratch_folder = os.fspath(scratch or tempfile.gettempdir())
+        if not os.path.isdir(scratch_folder):
+            raise VocabularyError(f"there is no folder {scratch_folder} for temporary files: create it or name another")
         builder = _native.Builder(
             size=size,
             min_count=min_count or 0,
@@ -102,13 +117,13 @@ class Vocabulary:
             weighted=weighted,
             punctuation=PUNCTUATION.index(punctuation),
             threads=threads,
-            max_memory=max(max_memory or int(0.6 * _free_memory()), 64 << 20),
-            scratch_folder=os.fspath(scratch or tempfile.gettempdir()),
+            max_memory=max_memory or max(int(0.6 * _free_memory()), LEAST_MEMORY),
+            scratch_folder=scratch_folder,
         )
         for lines in _lines(texts):
-            with _limits_as_vocabulary_errors():
+            with _as_vocabulary_errors(scratch_folder):
                 builder.add_lines(lines)
-        with _limits_as_vocabulary_errors():
+        with _as_vocabulary_errors(scratch_folder):
             built = builder.build(progress)
         facts = built.pop("facts")
         if facts["docids"] == 0:
@@ -122,6 +137,7 @@ class Vocabulary:
             "max_words": max_words,
             "weighted": weighted,
             "punctuation": punctuation,
+            "unicode": unicodedata.unidata_version,  # the normaliser's
         }
         # How much went to disk depends on the memory allowed; it must not change the file.
         facts.pop("spilled_bytes")
@@ -154,6 +170,9 @@ class Vocabulary:
             raise VocabularyError(f"these tokens make no vocabulary: {error}") from error
         arrays |= {"uses": np.zeros(len(kinds) + 1, np.uint64), "lengths": np.zeros(1, np.uint64)}
         return cls(arrays, {"size": len(kinds) + 1})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Vocabulary, ({name: np.array(array) for name, array in self.arrays.items()}, self.meta)
 
     def __len__(self) -> int:
         return len(self.arrays["kinds"])
@@ -188,7 +207,7 @@ class Vocabulary:
 
     @property
     def docid_lengths(self) -> Counts:
-        """How many docids of the build have 0, 1, 2 … tokens (the last entry counts the longer ones too)."""
+        """How many docids of the build have 0, 1, 2 … tokens."""
         lengths: Counts = self.arrays["lengths"]
         return lengths
 
@@ -205,7 +224,7 @@ class Vocabulary:
         if isinstance(texts, str):
             raise TypeError("encode_batch takes a sequence of texts; for one text use encode")
         lines = normalize_lines(texts)
-        with _limits_as_vocabulary_errors():
+        with _as_vocabulary_errors():
             return EncodedBatch(*self._coder.encode_lines(lines, len(texts), threads))
 
     def decode(self, ids: Sequence[int] | Ids) -> str:
@@ -228,9 +247,6 @@ class Vocabulary:
             vocabulary = cls(container.arrays, container.meta)
         except (ValueError, TypeError, RuntimeError) as error:
             raise FileFormatError(f"{path} is not a usable vocabulary ({error}): build it again") from error
-        for name in ("uses", "lengths"):
-            if name not in container.arrays:
-                raise FileFormatError(f"{path} is not a usable vocabulary (array {name} is missing): build it again")
         return vocabulary
 
     from_file = load
@@ -243,11 +259,13 @@ def _lines(texts: Iterable[str]) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def _limits_as_vocabulary_errors() -> Iterator[None]:
+def _as_vocabulary_errors(scratch: str = "") -> Iterator[None]:
     try:
         yield
-    except ValueError as error:  # std::length_error
+    except ValueError as error:  # std::length_error: a limit
         raise VocabularyError(str(error)) from error
+    except OSError as error:  # std::system_error: a temporary file
+        raise VocabularyError(f"{error} in {scratch}: make room, name another folder, or allow more memory") from error
 
 
 def _check_range(name: str, value: int, lowest: int, highest: int) -> None:
@@ -256,11 +274,11 @@ def _check_range(name: str, value: int, lowest: int, highest: int) -> None:
 
 
 def _free_memory() -> int:
-    try:
-        with open("/proc/meminfo") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    """Bytes that can be had now, within the limit of the container if there is one."""
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    with contextlib.suppress(OSError), open("/proc/meminfo") as file:
+        free = next((int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:")), free)
+    with contextlib.suppress(OSError, ValueError):  # "max" means no limit
+        limit, used = (int(Path("/sys/fs/cgroup", name).read_text()) for name in ("memory.max", "memory.current"))
+        free = min(free, max(limit - used, 0))
+    return free

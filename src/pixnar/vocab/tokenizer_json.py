@@ -87,7 +87,7 @@ def find_tokenizer(name_or_path: str | os.PathLike[str], revision: str) -> Token
             reason = first_line(error)
             raise VocabularyError(f"{path} is not a tokenizer file ({reason}): give a tokenizer.json") from error
     try:
-        with _quiet("huggingface_hub"):
+        with _quiet():
             return Tokenizer.from_pretrained(os.fspath(name_or_path), revision=revision)
     except Exception as error:  # tokenizers and the hub client have many classes for "not there"
         reason = first_line(error)
@@ -98,15 +98,14 @@ def find_tokenizer(name_or_path: str | os.PathLike[str], revision: str) -> Token
 
 
 @contextlib.contextmanager
-def _quiet(name: str) -> Iterator[None]:
-    """Keep a library's retry messages off the terminal: the error that follows says it in one line."""
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+def _quiet() -> Iterator[None]:
+    """Keep retry messages off the terminal: the error that follows says it in one line."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        logging.disable(before)
 
 
 def first_line(error: BaseException) -> str:
