@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
+from pixnar.benchmarks import generate, vocab
 from rich.console import Console
 
 from pixnar.errors import PixnarError
-
-sys.path.insert(0, str(Path(__file__).parents[2]))  # the benchmarks are a package of the checkout
-
-from benchmarks import generate, vocab
 
 
 def quiet() -> Console:

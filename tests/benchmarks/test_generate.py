@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from pixnar.benchmarks import generate
 
 from pixnar.errors import PixnarError
 from pixnar.vocab.normalize import normalize
-
-sys.path.insert(0, str(Path(__file__).parents[2]))  # the benchmarks are a package of the checkout
-
-from benchmarks import generate
 
 generate_docids = generate.generate_docids
 

@@ -20,10 +20,11 @@ def test_every_kind_of_file(tmp_path: Path) -> None:
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"five\n"))
     (tmp_path / "c.jsonl").write_text('{"_id": 1, "docid": "six", "text": "no"}\n{"text": "seven"}\n\n')
     pyarrow.parquet.write_table(pyarrow.table({"_id": ["x"], "docid": ["eight"]}), tmp_path / "d.parquet")
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["nine"]}), tmp_path / "e.parquet")
     calls: list[tuple[str, int, int]] = []
-    files = [tmp_path / name for name in ("a.txt", "b.txt.gz", "c.jsonl", "d.parquet")]
+    files = [tmp_path / name for name in ("a.txt", "b.txt.gz", "c.jsonl", "d.parquet", "e.parquet")]
     texts = list(read_texts(files, progress=lambda *call: calls.append(call)))
-    assert texts == ["one", "two\u2028three", "four", "five", "six", "seven", "eight"]
+    assert texts == ["one", "two\u2028three", "four", "five", "six", "seven", "eight", "nine"]
     total = sum(file.stat().st_size for file in files)
     assert calls[-1] == ("texts", total, total)
     assert calls == sorted(calls)

@@ -27,7 +27,7 @@ def read_texts(
     progress: Progress | None = None,
     skipped: Skipped | None = None,
 ) -> Iterator[str]:
-    r"""Stream the docids in .txt (one per line), .jsonl (key docid, else text) and .parquet files.
+    r"""Stream the docids in .txt (one per line), .jsonl and .parquet files (key or column docid, else text).
 
     `-` is standard input, one per line. The texts come as they are in the file; blank lines of a .txt are no docids.
     A bad row stops with its file and line, or with `skip_bad_rows` is left out and counted in `skipped`.
@@ -82,7 +82,7 @@ def _batches(name: str, meter: Meter) -> Iterator[Batch[tuple[str]]]:
     path = Path(name)
     kind = name.removesuffix(".gz")
     if kind.endswith(".parquet"):
-        return read_parts([path], [("docid",)], lambda _: lambda values: _one(values[0], "docid"), meter)
+        return read_parts([path], [("docid", "text")], lambda _: lambda values: _one(values[0], "docid"), meter)
     lines = read_lines(path, meter)
     return _plain(name, lines) if kind.endswith(".txt") else parse.read_rows(name, lines, _from_json)
 
