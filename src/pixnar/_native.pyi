@@ -1,4 +1,4 @@
-"""The native core of pixnar; native/bindings.cpp is the other side."""
+"""The native core of pixnar; native/bindings/ is the other side."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -40,3 +40,97 @@ class Builder:
     ) -> None: ...
     def add_lines(self, lines: bytes) -> None: ...
     def build(self, progress: Callable[[str, int, int], None] | None) -> dict[str, Any]: ...
+
+MOST_SLOTS: int
+NO_TWIN: int
+
+class DocidBuilder:
+    def __init__(self, vocabulary: int) -> None: ...
+    def add(
+        self,
+        ids: NDArray[np.uint32],
+        offsets: NDArray[np.int64],
+        documents: NDArray[np.uint32],
+        texts: bytes,
+        text_offsets: NDArray[np.int64],
+    ) -> None: ...
+    def finish(
+        self, documents: int, index: bool, threads: int, progress: Callable[[str, int, int], None] | None
+    ) -> dict[str, NDArray[Any]]: ...
+    def spellings(self, first: int, last: int) -> tuple[bytes, NDArray[np.int64]]: ...
+
+class DocidTable:
+    def __init__(self, arrays: dict[str, NDArray[Any]]) -> None: ...
+    @property
+    def vocabulary(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def documents(self) -> int: ...
+    @property
+    def pairs(self) -> int: ...
+    @property
+    def indexed(self) -> bool: ...
+    @property
+    def most_docids(self) -> int: ...
+    @property
+    def lengths(self) -> NDArray[np.uint64]: ...
+    def tokens(self, row: int) -> NDArray[np.uint32]: ...
+    def find(self, tokens: NDArray[np.uint32]) -> int: ...
+    def records(
+        self, first: int, last: int, dead: NDArray[np.uint64] | None
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]: ...
+    def pairs_of(self, row: int) -> tuple[int, NDArray[np.uint32]]: ...
+    def rows_of(self, document: int) -> NDArray[np.uint32]: ...
+
+class Floor:
+    def __init__(self, values: NDArray[np.float32] | None) -> None: ...
+
+class Levels:
+    def __init__(self, table: DocidTable, floor: Floor, slots: int, threads: int) -> None: ...
+
+class Shelf:
+    def __init__(
+        self,
+        table: DocidTable,
+        levels: Levels,
+        dead: NDArray[np.uint64] | None,
+        rank: NDArray[np.uint32] | None,
+    ) -> None: ...
+    def add(
+        self,
+        table: DocidTable,
+        levels: Levels,
+        documents: NDArray[np.uint32],
+        twins: NDArray[np.uint32],
+        keys: NDArray[np.uint64],
+    ) -> None: ...
+    def decode(
+        self,
+        floor: Floor,
+        tokens: NDArray[np.uint32],
+        scores: NDArray[np.float32],
+        offsets: NDArray[np.int64],
+        ends: NDArray[np.float32],
+        dense: bool,
+        k: int,
+        order: int,
+        length_norm: float,
+        engine: int,
+        work_limit: int,
+        documents: bool,
+        top: int,
+        beam_width: int,
+        allowed: NDArray[np.uint64] | None,
+    ) -> tuple[
+        NDArray[np.uint32],
+        NDArray[np.uint32],
+        NDArray[np.uint32],
+        NDArray[np.float64],
+        bool,
+        float,
+        float,
+        str,
+        int,
+    ]: ...
+    def named(self, segment: int, row: int, allowed: NDArray[np.uint64] | None) -> NDArray[np.uint32]: ...

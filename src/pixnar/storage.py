@@ -28,7 +28,15 @@ _HEADER = struct.Struct(
 )  # magic, kind, version, reserved, directory size, file size, directory hash, hash
 _MAGIC = b"\x89PIXNAR\n"
 _ALIGN = 64
-_DTYPES = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64, "i64": np.int64, "f32": np.float32}
+_DTYPES = {
+    "u8": np.uint8,
+    "u16": np.uint16,
+    "u32": np.uint32,
+    "u64": np.uint64,
+    "i64": np.int64,
+    "f32": np.float32,
+    "f64": np.float64,
+}
 _DTYPE_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 assert _HEADER.size <= _ALIGN
 

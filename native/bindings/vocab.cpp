@@ -1,38 +1,18 @@
-// The only file that sees Python: arrays in, arrays out, GIL released while the core works.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/unique_ptr.h>
-
+// The vocabulary's side of the border: arrays in, arrays out, GIL released while the core works.
 #include <memory>
-#include <stdexcept>
-#include <system_error>
-#include <vector>
 
-#include "common/parallel.hpp"
+#include "bindings/arrays.hpp"
 #include "vocab/build/builder.hpp"
 #include "vocab/encoder.hpp"
 #include "vocab/tables.hpp"
 #include "vocab/text.hpp"
 
-namespace nb = nanobind;
-using namespace pixnar;
+namespace pixnar {
 
 namespace {
 
-template <class T> using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <class T> using Out = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
-
-template <class T> std::span<const T> view(const In<T>& array) { return {array.data(), array.shape(0)}; }
-
-template <class T> Out<T> give(std::vector<T>&& values) {
-    auto* held = new std::vector<T>(std::move(values));
-    nb::capsule owner(held, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-    return Out<T>(held->data(), {held->size()}, owner);
-}
-
 // Edges cross the border as plain 64-bit numbers, two per edge.
-Out<uint64_t> give(std::vector<Edge>&& edges) {
+Out<uint64_t> give_edges(std::vector<Edge>&& edges) {
     static_assert(sizeof(Edge) == 2 * sizeof(uint64_t));
     auto* held = new std::vector<Edge>(std::move(edges));
     nb::capsule owner(held, [](void* p) noexcept { delete static_cast<std::vector<Edge>*>(p); });
@@ -42,8 +22,6 @@ Out<uint64_t> give(std::vector<Edge>&& edges) {
 std::span<const Edge> edges(const In<uint64_t>& array) {
     return {reinterpret_cast<const Edge*>(array.data()), array.shape(0) / 2};
 }
-
-std::string_view view(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
 
 // ASCII texts are normalised here, all others by the Python function that defines what normal is.
 nb::bytes normalize_lines(const nb::sequence& texts, const nb::callable& normalize) {
@@ -68,31 +46,21 @@ nb::bytes normalize_lines(const nb::sequence& texts, const nb::callable& normali
     return nb::bytes(lines.data(), lines.size());
 }
 
-// Looks for Ctrl-C even when nobody listens. Holds a borrowed reference: the core copies the function while the GIL is
-// released, and the caller keeps the callback alive for as long as it runs.
-Progress from_python(nb::handle callback) {
-    return [callback](const std::string& stage, uint64_t done, uint64_t total) {
-        nb::gil_scoped_acquire gil;
-        if (PyErr_CheckSignals() != 0) throw nb::python_error();
-        if (!callback.is_none() && !stage.empty()) callback(stage, done, total);
-    };
-}
-
 // The tables of one vocabulary, kept alive together with the arrays they look into.
 class Coder {
   public:
     explicit Coder(const nb::dict& arrays) {
-        tables_.tokens = {get<uint8_t>(arrays, "kinds"), get<uint64_t>(arrays, "offsets"), get<uint8_t>(arrays, "bytes"),
-                          get<uint16_t>(arrays, "scores")};
-        tables_.spacing_chars = get<uint32_t>(arrays, "spacing_chars");
-        tables_.spacing_rule = get<uint8_t>(arrays, "spacing_rule");
-        tables_.atom_offsets = get<uint64_t>(arrays, "atom_offsets");
-        tables_.atom_bytes = get<uint8_t>(arrays, "atom_bytes");
-        tables_.atom_tokens = get<uint32_t>(arrays, "atom_tokens");
-        tables_.atom_costs = get<uint64_t>(arrays, "atom_costs");
-        tables_.atom_slots = get<uint64_t>(arrays, "atom_slots");
-        tables_.phrase_edges = edges(hold<uint64_t>(arrays, "phrase_edges"));
-        tables_.piece_edges = edges(hold<uint64_t>(arrays, "piece_edges"));
+        tables_.tokens = {holder_.get<uint8_t>(arrays, "kinds"), holder_.get<uint64_t>(arrays, "offsets"), holder_.get<uint8_t>(arrays, "bytes"),
+                          holder_.get<uint16_t>(arrays, "scores")};
+        tables_.spacing_chars = holder_.get<uint32_t>(arrays, "spacing_chars");
+        tables_.spacing_rule = holder_.get<uint8_t>(arrays, "spacing_rule");
+        tables_.atom_offsets = holder_.get<uint64_t>(arrays, "atom_offsets");
+        tables_.atom_bytes = holder_.get<uint8_t>(arrays, "atom_bytes");
+        tables_.atom_tokens = holder_.get<uint32_t>(arrays, "atom_tokens");
+        tables_.atom_costs = holder_.get<uint64_t>(arrays, "atom_costs");
+        tables_.atom_slots = holder_.get<uint64_t>(arrays, "atom_slots");
+        tables_.phrase_edges = edges(holder_.hold<uint64_t>(arrays, "phrase_edges"));
+        tables_.piece_edges = edges(holder_.hold<uint64_t>(arrays, "piece_edges"));
         nb::gil_scoped_release released;
         if (const std::string problem = tables_.problem(); !problem.empty()) throw std::invalid_argument(problem);
     }
@@ -131,19 +99,6 @@ class Coder {
     }
 
   private:
-    template <class T> In<T> hold(const nb::dict& arrays, const char* name) {
-        if (!arrays.contains(name)) throw std::invalid_argument(std::string("array ") + name + " is missing");
-        In<T> array;
-        // No conversion: the views below must look into the array that is kept alive, not into a copy of it.
-        if (!nb::try_cast(arrays[name], array, false))
-            throw std::invalid_argument(std::string("array ") + name + " has the wrong type");
-        held_.push_back(nb::borrow(arrays[name]));
-        return array;
-    }
-    template <class T> std::span<const T> get(const nb::dict& arrays, const char* name) {
-        return view(hold<T>(arrays, name));
-    }
-
     void encode_all(const std::vector<std::string_view>& texts, std::vector<uint32_t>& ids, std::vector<int64_t>& offsets,
                     unsigned threads) const {
         constexpr size_t chunk = 1024;
@@ -170,7 +125,7 @@ class Coder {
         }
     }
 
-    std::vector<nb::object> held_;
+    Holder holder_;
     Tables tables_;
 };
 
@@ -187,8 +142,8 @@ nb::dict build_lookup_py(const In<uint8_t>& kinds, const In<uint64_t>& offsets, 
     out["atom_tokens"] = give(std::move(lookup.atom_tokens));
     out["atom_costs"] = give(std::move(lookup.atom_costs));
     out["atom_slots"] = give(std::move(lookup.atom_slots));
-    out["phrase_edges"] = give(std::move(lookup.phrase_edges));
-    out["piece_edges"] = give(std::move(lookup.piece_edges));
+    out["phrase_edges"] = give_edges(std::move(lookup.phrase_edges));
+    out["piece_edges"] = give_edges(std::move(lookup.piece_edges));
     return out;
 }
 
@@ -223,16 +178,7 @@ nb::dict build(Builder& builder, nb::object progress) {
 
 }  // namespace
 
-NB_MODULE(_native, m) {
-    m.doc() = "The native core of pixnar.";
-    nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
-        try {
-            std::rethrow_exception(thrown);
-        } catch (const std::system_error& error) {
-            PyErr_SetString(PyExc_OSError, error.what());
-        }
-    });
-    nb::set_leak_warnings(false);  // a vocabulary that lives until the interpreter ends is no leak
+void bind_vocab(nb::module_& m) {
     m.attr("FIXED_TOKENS") = fixed_tokens;
     m.def("default_min_count", &default_min_count, nb::arg("docids"));
     m.def("normalize_lines", &normalize_lines, nb::arg("texts"), nb::arg("normalize"));
@@ -260,3 +206,5 @@ NB_MODULE(_native, m) {
         }, nb::arg("lines"))
         .def("build", &build, nb::arg("progress").none());
 }
+
+}  // namespace pixnar

@@ -1,0 +1,297 @@
+// The docid table's and the decoder's side of the border.
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <numeric>
+
+#include "bindings/arrays.hpp"
+#include "docids/builder.hpp"
+#include "search/decode.hpp"
+
+namespace pixnar {
+
+namespace {
+
+class HeldTable {
+  public:
+    explicit HeldTable(const nb::dict& arrays) {
+        TableArrays views{holder_.get<uint64_t>(arrays, "shape"),         holder_.get<uint8_t>(arrays, "tokens"),
+                          holder_.get<uint64_t>(arrays, "start_heads"),   holder_.get<uint8_t>(arrays, "start_bits"),
+                          holder_.get<uint8_t>(arrays, "row_docs"),       holder_.get<uint64_t>(arrays, "row_doc_heads"),
+                          holder_.get<uint8_t>(arrays, "row_doc_bits"),   holder_.get<uint8_t>(arrays, "doc_rows"),
+                          holder_.get<uint64_t>(arrays, "doc_row_heads"), holder_.get<uint8_t>(arrays, "doc_row_bits"),
+                          holder_.get<uint8_t>(arrays, "postings"),       holder_.get<uint64_t>(arrays, "posting_heads"),
+                          holder_.get<uint8_t>(arrays, "posting_bits")};
+        table = std::make_unique<DocidTable>(views);
+    }
+    void check_row(uint32_t row) const {
+        if (row >= table->rows()) throw nb::index_error(("no row " + std::to_string(row)).c_str());
+    }
+
+    std::unique_ptr<DocidTable> table;
+
+  private:
+    Holder holder_;
+};
+
+nb::dict give_store(TableStore&& store) {
+    nb::dict out;
+    out["shape"] = give(std::move(store.shape));
+    out["tokens"] = give(std::move(store.tokens));
+    out["start_heads"] = give(std::move(store.start_heads));
+    out["start_bits"] = give(std::move(store.start_bits));
+    out["row_docs"] = give(std::move(store.row_docs));
+    out["row_doc_heads"] = give(std::move(store.row_doc_heads));
+    out["row_doc_bits"] = give(std::move(store.row_doc_bits));
+    out["doc_rows"] = give(std::move(store.doc_rows));
+    out["doc_row_heads"] = give(std::move(store.doc_row_heads));
+    out["doc_row_bits"] = give(std::move(store.doc_row_bits));
+    out["postings"] = give(std::move(store.postings));
+    out["posting_heads"] = give(std::move(store.posting_heads));
+    out["posting_bits"] = give(std::move(store.posting_bits));
+    return out;
+}
+
+// A floor with its tokens in falling order, which only the beam needs.
+class HeldFloor {
+  public:
+    explicit HeldFloor(nb::handle values) {
+        if (values.is_none()) return;
+        Holder holder;
+        const auto given = holder.get<float>(values, "floor");
+        floor = Floor(std::vector<float>(given.begin(), given.end()));
+    }
+    std::span<const uint32_t> by_floor() const {
+        std::call_once(sorted_, [this] {
+            order_.resize(floor.values.size());
+            std::iota(order_.begin(), order_.end(), 0u);
+            std::stable_sort(order_.begin(), order_.end(),
+                             [this](uint32_t a, uint32_t b) { return floor.values[a] > floor.values[b]; });
+        });
+        return order_;
+    }
+    Floor floor;
+
+  private:
+    mutable std::once_flag sorted_;
+    mutable std::vector<uint32_t> order_;
+};
+
+class HeldLevels {
+  public:
+    HeldLevels(const HeldTable& table, const HeldFloor& floor, uint32_t slots, unsigned threads) {
+        if (!floor.floor.strict() && floor.floor.values.size() != table.table->vocabulary())
+            throw std::invalid_argument("the floor has " + std::to_string(floor.floor.values.size()) +
+                                        " values, the vocabulary " + std::to_string(table.table->vocabulary()) + " tokens");
+        if (slots == 0 || slots > most_slots)
+            throw std::invalid_argument(std::to_string(slots) + " slots: give 1 to " + std::to_string(most_slots));
+        nb::gil_scoped_release released;
+        levels = std::make_unique<Levels>(*table.table, floor.floor, slots, Workers{usable_threads(threads), {}, {}});
+    }
+    std::unique_ptr<Levels> levels;
+};
+
+// Arrays of one segment, as Python gives them.
+void add_segment(Shelf& shelf, Holder& holder, nb::handle table, nb::handle levels, nb::handle dead, nb::handle documents,
+                 nb::handle twins) {
+    Segment segment;
+    const auto& held = nb::cast<const HeldTable&>(table);
+    segment.table = held.table.get();
+    segment.levels = nb::cast<const HeldLevels&>(levels).levels.get();
+    segment.dead = holder.get<uint64_t>(dead, "dead");
+    segment.documents = holder.get<uint32_t>(documents, "documents");
+    segment.twins = holder.get<uint32_t>(twins, "twins");
+    if (!segment.dead.empty() && segment.dead.size() * 64 < segment.table->pairs())
+        throw std::invalid_argument("array dead is too short");
+    if (!shelf.segments.empty() &&
+        (segment.documents.size() != segment.table->documents() || segment.twins.size() != segment.table->rows() ||
+         segment.table->vocabulary() != shelf.segments.front().table->vocabulary()))
+        throw std::invalid_argument("the segments do not fit together");
+    for (const uint32_t document : segment.documents)
+        if (document >= shelf.documents) throw std::invalid_argument("the segments do not fit together");
+    for (const uint32_t twin : segment.twins)
+        if (twin != Segment::no_twin && twin >= shelf.segments.front().table->rows())
+            throw std::invalid_argument("the segments do not fit together");
+    holder.keep(table);
+    holder.keep(levels);
+    shelf.segments.push_back(segment);
+}
+
+class HeldShelf {
+  public:
+    HeldShelf(nb::handle table, nb::handle levels, nb::handle dead, nb::handle rank) {
+        shelf_.rank = holder_.get<uint32_t>(rank, "rank");
+        shelf_.documents = nb::cast<const HeldTable&>(table).table->documents();
+        if (!shelf_.rank.empty() && shelf_.rank.size() != shelf_.documents)
+            throw std::invalid_argument("array rank has another size than there are documents");
+        add_segment(shelf_, holder_, table, levels, dead, nb::none(), nb::none());
+    }
+    void add(nb::handle table, nb::handle levels, nb::handle documents, nb::handle twins, nb::handle keys) {
+        shelf_.keys = holder_.get<uint64_t>(keys, "keys");
+        shelf_.documents = static_cast<uint32_t>(shelf_.documents + shelf_.keys.size());
+        add_segment(shelf_, holder_, table, levels, nb::none(), documents, twins);
+    }
+
+    nb::tuple decode(const HeldFloor& floor, const In<uint32_t>& tokens, const In<float>& scores, const In<int64_t>& offsets,
+                     const In<float>& ends, bool dense, size_t k, int order, double length_norm, int engine,
+                     uint64_t work_limit, bool documents, uint64_t top, size_t beam_width, nb::handle allowed) const {
+        Holder holder;
+        Answer answer;
+        Shelf shelf = shelf_;
+        restrict(shelf, holder, allowed);
+        std::vector<uint32_t> segments, rows, named;
+        std::vector<double> found;
+        {
+            nb::gil_scoped_release released;
+            for (const uint64_t word : shelf.allowed) shelf.allowed_count += static_cast<uint64_t>(std::popcount(word));
+            const Wish wish{k,       static_cast<Order>(order), length_norm, static_cast<Engine>(engine), work_limit, documents,
+                            top, beam_width};
+            const auto by_floor = wish.engine == Engine::beam ? floor.by_floor() : std::span<const uint32_t>{};
+            answer = pixnar::decode(shelf, floor.floor, by_floor,
+                                    {view(tokens), view(scores), view(offsets), view(ends), dense}, wish);
+            for (const Hit& hit : answer.hits) {
+                segments.push_back(hit.place.segment);
+                rows.push_back(hit.place.row);
+                named.push_back(hit.document);
+                found.push_back(hit.score);
+            }
+        }
+        return nb::make_tuple(give(std::move(segments)), give(std::move(rows)), give(std::move(named)), give(std::move(found)),
+                              answer.exact, answer.bound, answer.gap, name_of(answer.engine), answer.work);
+    }
+
+    Out<uint32_t> named(uint32_t segment, uint32_t row, nb::handle allowed) const {
+        if (segment >= shelf_.segments.size() || row >= shelf_.segments[segment].table->rows())
+            throw nb::index_error("no such docid");
+        Holder holder;
+        Shelf shelf = shelf_;
+        restrict(shelf, holder, allowed);
+        return give(shelf.named({segment, row}));
+    }
+
+  private:
+    static void restrict(Shelf& shelf, Holder& holder, nb::handle allowed) {
+        shelf.filtered = !allowed.is_none();
+        shelf.allowed = holder.get<uint64_t>(allowed, "allowed");
+        if (!allowed.is_none() && shelf.allowed.size() != (uint64_t{shelf.documents} + 63) / 64)
+            throw std::invalid_argument("array allowed has another size than there are documents");
+    }
+    Shelf shelf_;
+    Holder holder_;
+};
+
+// Tokens and document of every pair of rows [from, to) that was not removed, and its row.
+nb::tuple records(const HeldTable& self, uint32_t from, uint32_t to, nb::handle dead) {
+    if (from > to || to > self.table->rows()) throw nb::index_error("no such rows");
+    Holder holder;
+    Segment segment{self.table.get(), nullptr, holder.get<uint64_t>(dead, "dead"), {}, {}};
+    if (!segment.dead.empty() && segment.dead.size() * 64 < self.table->pairs())
+        throw std::invalid_argument("array dead is too short");
+    std::vector<uint32_t> ids, documents, rows;
+    std::vector<int64_t> offsets{0};
+    {
+        nb::gil_scoped_release released;
+        for (uint32_t row = from; row < to; ++row) {
+            const auto tokens = self.table->tokens(row);
+            const auto [first, last] = self.table->pairs_of(row);
+            for (uint64_t pair = first; pair < last; ++pair) {
+                if (!segment.alive(pair)) continue;
+                ids.insert(ids.end(), tokens.begin(), tokens.end());
+                offsets.push_back(static_cast<int64_t>(ids.size()));
+                documents.push_back(self.table->pair_document(pair));
+                rows.push_back(row);
+            }
+        }
+    }
+    return nb::make_tuple(give(std::move(ids)), give(std::move(offsets)), give(std::move(documents)), give(std::move(rows)));
+}
+
+Out<uint32_t> table_tokens(const HeldTable& self, uint32_t row) {
+    self.check_row(row);
+    return give(self.table->tokens(row));
+}
+
+}  // namespace
+
+void bind_docids(nb::module_& m) {
+    m.attr("MOST_SLOTS") = most_slots;
+    m.attr("NO_TWIN") = Segment::no_twin;
+    nb::class_<DocidBuilder>(m, "DocidBuilder")
+        .def(nb::init<uint32_t>(), nb::arg("vocabulary"))
+        .def("add",
+             [](DocidBuilder& self, const In<uint32_t>& ids, const In<int64_t>& offsets, const In<uint32_t>& documents,
+                const nb::bytes& texts, const In<int64_t>& text_offsets) {
+                 const std::string_view bytes = view(texts);
+                 nb::gil_scoped_release released;
+                 self.add(view(ids), view(offsets), view(documents), bytes, view(text_offsets));
+             },
+             nb::arg("ids"), nb::arg("offsets"), nb::arg("documents"), nb::arg("texts"), nb::arg("text_offsets"))
+        .def("finish",
+             [](DocidBuilder& self, uint32_t documents, bool index, unsigned threads, nb::object progress) {
+                 TableStore store;
+                 {
+                     const Progress callback = from_python(progress);
+                     nb::gil_scoped_release released;
+                     store = self.finish(documents, index, Workers{usable_threads(threads), callback, {}});
+                 }
+                 return give_store(std::move(store));
+             },
+             nb::arg("documents"), nb::arg("index"), nb::arg("threads"), nb::arg("progress").none())
+        .def("spellings",
+             [](const DocidBuilder& self, uint32_t from, uint32_t to) {
+                 auto [bytes, offsets] = self.spellings(from, to);
+                 return nb::make_tuple(nb::bytes(bytes.data(), bytes.size()), give(std::move(offsets)));
+             },
+             nb::arg("first"), nb::arg("last"));
+    nb::class_<HeldTable>(m, "DocidTable")
+        .def(nb::init<const nb::dict&>(), nb::arg("arrays"))
+        .def_prop_ro("vocabulary", [](const HeldTable& self) { return self.table->vocabulary(); })
+        .def_prop_ro("rows", [](const HeldTable& self) { return self.table->rows(); })
+        .def_prop_ro("documents", [](const HeldTable& self) { return self.table->documents(); })
+        .def_prop_ro("pairs", [](const HeldTable& self) { return self.table->pairs(); })
+        .def_prop_ro("indexed", [](const HeldTable& self) { return self.table->indexed(); })
+        .def_prop_ro("most_docids", [](const HeldTable& self) { return self.table->most_docids(); })
+        .def_prop_ro("lengths",
+                     [](const HeldTable& self) {  // length, rows, length, rows, …
+                         std::vector<uint64_t> out;
+                         for (const LengthClass& in : self.table->classes()) out.insert(out.end(), {in.length, uint64_t{in.end} - in.begin});
+                         return give(std::move(out));
+                     })
+        .def("tokens", &table_tokens, nb::arg("row"))
+        .def("find", [](const HeldTable& self, const In<uint32_t>& tokens) { return self.table->find(view(tokens)); },
+             nb::arg("tokens"))
+        .def("records", &records, nb::arg("first"), nb::arg("last"), nb::arg("dead").none())
+        .def("pairs_of",
+             [](const HeldTable& self, uint32_t row) {
+                 self.check_row(row);
+                 const auto [from, to] = self.table->pairs_of(row);
+                 std::vector<uint32_t> documents;
+                 for (uint64_t pair = from; pair < to; ++pair) documents.push_back(self.table->pair_document(pair));
+                 return nb::make_tuple(from, give(std::move(documents)));
+             },
+             nb::arg("row"))
+        .def("rows_of",
+             [](const HeldTable& self, uint32_t document) {
+                 if (!self.table->indexed()) throw std::invalid_argument("this table was built without its index");
+                 if (document >= self.table->documents()) throw nb::index_error("no such document");
+                 const auto [from, to] = self.table->rows_of(document);
+                 std::vector<uint32_t> rows;
+                 for (uint64_t i = from; i < to; ++i) rows.push_back(self.table->document_row(i));
+                 return give(std::move(rows));
+             },
+             nb::arg("document"));
+    nb::class_<HeldFloor>(m, "Floor").def(nb::init<nb::handle>(), nb::arg("values").none());
+    nb::class_<HeldLevels>(m, "Levels")
+        .def(nb::init<const HeldTable&, const HeldFloor&, uint32_t, unsigned>(), nb::arg("table"), nb::arg("floor"),
+             nb::arg("slots"), nb::arg("threads"));
+    nb::class_<HeldShelf>(m, "Shelf")
+        .def(nb::init<nb::handle, nb::handle, nb::handle, nb::handle>(), nb::arg("table"), nb::arg("levels"),
+             nb::arg("dead").none(), nb::arg("rank").none())
+        .def("add", &HeldShelf::add, nb::arg("table"), nb::arg("levels"), nb::arg("documents"), nb::arg("twins"), nb::arg("keys"))
+        .def("decode", &HeldShelf::decode, nb::arg("floor"), nb::arg("tokens"), nb::arg("scores"), nb::arg("offsets"),
+             nb::arg("ends"), nb::arg("dense"), nb::arg("k"), nb::arg("order"), nb::arg("length_norm"), nb::arg("engine"),
+             nb::arg("work_limit"), nb::arg("documents"), nb::arg("top"), nb::arg("beam_width"), nb::arg("allowed").none())
+        .def("named", &HeldShelf::named, nb::arg("segment"), nb::arg("row"), nb::arg("allowed").none());
+}
+
+}  // namespace pixnar

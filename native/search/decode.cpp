@@ -1,0 +1,83 @@
+#include "search/decode.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace pixnar {
+
+const char* name_of(Engine engine) {
+    switch (engine) {
+        case Engine::automatic: return "auto";
+        case Engine::brute_force: return "brute";
+        case Engine::best_first: return "best-first";
+        case Engine::inverted: return "inverted";
+        case Engine::enumerate: return "enumerate";
+        case Engine::beam: return "beam";
+    }
+    return "";
+}
+
+namespace {
+
+constexpr uint32_t small_table = 4096;  // rows that are swept faster than anything cleverer gets going
+
+Engine choose(const Segment& in, const Query& query, const Floor& floor) {
+    const DocidTable& table = *in.table;
+    if (table.rows() <= small_table) return Engine::brute_force;
+    if (!table.indexed()) return Engine::best_first;
+    return floor.strict() && !query.shared() ? Engine::best_first : Engine::inverted;
+}
+
+}  // namespace
+
+Answer decode(const Shelf& shelf, const Floor& floor, std::span<const uint32_t> by_floor, const SlotScores& scores,
+              const Wish& wish) {
+    const uint32_t vocabulary = shelf.segments.front().table->vocabulary();
+    if (!floor.strict() && floor.values.size() != vocabulary)
+        throw std::invalid_argument("the floor has " + std::to_string(floor.values.size()) + " values, the vocabulary " +
+                                    std::to_string(vocabulary) + " tokens");
+    Query query(scores, floor, vocabulary, wish.order, wish.length_norm);
+    const Scorer scorer(shelf, query, floor);
+    const auto collector = wish.documents ? collect_documents(shelf, scorer, wish.k, wish.top) : collect_docids(shelf, wish.k);
+    Answer answer;
+    Effort effort{wish.work_limit};
+    const bool indexed = std::all_of(shelf.segments.begin(), shelf.segments.end(),
+                                     [](const Segment& segment) { return segment.table->indexed(); });
+    if (!indexed && (wish.engine == Engine::inverted || (wish.documents && wish.top != 1)))
+        throw std::invalid_argument("this table was built without its index: build it again with one");
+    if (wish.engine == Engine::enumerate && (!shelf.filtered || !indexed))
+        throw std::invalid_argument("enumerate goes through the documents a filter allows: give a filter, and a table with its index");
+    answer.engine = wish.engine;
+    const bool few_allowed = shelf.filtered && indexed && shelf.allowed_count <= shelf.documents / 64 + 16;
+    if (wish.engine == Engine::beam) {
+        if (wish.order == Order::assigned) throw std::invalid_argument("the beam knows the orders slots and any");
+        beam(shelf, query, scorer, *collector, wish.beam_width, by_floor);
+        answer.exact = false;
+        answer.bound = answer.gap = std::numeric_limits<double>::infinity();
+    } else if (wish.engine == Engine::enumerate || (wish.engine == Engine::automatic && few_allowed)) {
+        answer.engine = Engine::enumerate;
+        enumerate_allowed(shelf, scorer, *collector);
+    } else {
+        for (uint32_t s = 0; s < shelf.segments.size(); ++s) {
+            const Engine engine = wish.engine == Engine::automatic ? choose(shelf.segments[s], query, floor) : wish.engine;
+            if (s == 0) answer.engine = engine;
+            Field field(query, scorer, *collector, s);
+            if (engine == Engine::brute_force) brute_force(field, effort);
+            else if (engine == Engine::best_first) best_first(field, effort);
+            else inverted(field, effort);
+            if (s + 1 < shelf.segments.size()) query.forget();
+        }
+    }
+    if (effort.unseen != nothing && indexed) collector->complete();
+    answer.hits = collector->best();
+    answer.work = effort.spent;
+    const double unseen = effort.unseen == nothing ? nothing : effort.unseen + collector->head_room();
+    if (unseen != nothing && unseen >= collector->worst() - query.slack()) {
+        answer.exact = false;
+        answer.bound = unseen;
+        answer.gap = std::max(0.0, unseen - collector->worst());
+    }
+    return answer;
+}
+
+}  // namespace pixnar

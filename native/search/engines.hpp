@@ -1,0 +1,67 @@
+// The ways to find the best docids of one segment. All but the beam are exact: they leave out only what provably scores
+// less than the collector's threshold, unless the work they may do runs out.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "search/collect.hpp"
+
+namespace pixnar {
+
+struct Effort {
+    uint64_t limit = 0;       // rows and nodes that may be looked at; 0: as many as it takes
+    uint64_t spent = 0;
+    double unseen = nothing;  // no docid that was not looked at scores more
+    bool out() const { return limit != 0 && spent >= limit; }
+    void leave(double bound) { unseen = std::max(unseen, bound); }
+};
+
+// One segment as an engine sees it, with what every bound needs.
+class Field {
+  public:
+    Field(Query& query, const Scorer& scorer, Collector& collector, uint32_t segment);
+
+    const DocidTable& table;
+    const Levels& levels;
+    Query& query;
+    const Scorer& scorer;
+    Collector& collector;
+    const bool strict;
+
+    const std::vector<LengthClass>& classes() const { return table.classes(); }
+    uint32_t matched(size_t c) const { return shapes_[c].matched; }
+    double end(size_t c) const { return shapes_[c].end; }
+    double divisor(size_t c) const { return shapes_[c].divisor; }
+    double most_base(size_t c) const { return levels.scale(c).most; }
+    // What a sum in class c must reach to matter.
+    double wanted(size_t c) const { return collector.threshold() * shapes_[c].divisor - query.slack(); }
+    // The most that slots [from, matched) of class c can add.
+    double most_gain(size_t c, uint32_t from) const { return shapes_[c].rest[from]; }
+    double bound(size_t c) const { return most_base(c) + most_gain(c, 0) + end(c); }
+    bool possible(size_t c) const { return end(c) != nothing && bound(c) != nothing; }
+
+    void consider(size_t c, uint32_t row) { offer(c, row, scorer.sum(table, classes()[c], row)); }
+    void offer(size_t c, uint32_t row, double sum) {
+        if (sum != nothing) collector.offer({segment_, row}, sum / shapes_[c].divisor);
+    }
+
+  private:
+    struct Shape {
+        uint32_t matched;
+        double end, divisor;
+        std::vector<double> rest;
+    };
+    uint32_t segment_;
+    std::vector<Shape> shapes_;
+};
+
+void brute_force(Field& field, Effort& effort);
+void best_first(Field& field, Effort& effort);
+void inverted(Field& field, Effort& effort);  // needs an indexed table
+// Every docid of the allowed documents; for filters that leave few.
+void enumerate_allowed(const Shelf& shelf, const Scorer& scorer, Collector& collector);
+// Over all segments at once. `by_floor` holds all tokens by falling floor; strict needs none.
+void beam(const Shelf& shelf, Query& query, const Scorer& scorer, Collector& collector, size_t width,
+          std::span<const uint32_t> by_floor);
+
+}  // namespace pixnar

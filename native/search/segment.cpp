@@ -1,0 +1,125 @@
+#include "search/segment.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace pixnar {
+
+Levels::Levels(const DocidTable& table, const Floor& floor, uint32_t slots, const Workers& workers) {
+    const auto& classes = table.classes();
+    scales_.resize(classes.size());
+    if (floor.strict()) return;
+    level_.resize(table.rows());
+    constexpr uint32_t slice = 1 << 14;
+    struct Part {
+        size_t of_class;
+        uint32_t from, to;
+        double least, most;
+    };
+    std::vector<Part> parts;
+    for (size_t c = 0; c < classes.size(); ++c)
+        for (uint64_t from = classes[c].begin; from < classes[c].end; from += slice)
+            parts.push_back({c, static_cast<uint32_t>(from),
+                             static_cast<uint32_t>(std::min<uint64_t>(classes[c].end, from + slice)), 0, 0});
+    auto base_of = [&](const LengthClass& in, uint32_t row) {
+        double sum = 0;
+        for (uint32_t t = 0; t < std::min(in.length, slots); ++t) {
+            const uint32_t token = table.token(in, row, t);
+            sum += token < floor.values.size() ? floor.base(token) : floor.most;
+        }
+        return sum;
+    };
+    workers.run(parts.size(), [&](size_t i, unsigned) {
+        Part& part = parts[i];
+        const LengthClass& in = classes[part.of_class];
+        for (uint32_t row = part.from; row < part.to; ++row) {
+            const double base = base_of(in, row);
+            part.least = row == part.from ? base : std::min(part.least, base);
+            part.most = row == part.from ? base : std::max(part.most, base);
+        }
+    });
+    std::vector<bool> seen(classes.size());
+    for (const Part& part : parts) {
+        Scale& scale = scales_[part.of_class];
+        scale.low = seen[part.of_class] ? std::min(scale.low, part.least) : part.least;
+        scale.most = seen[part.of_class] ? std::max(scale.most, part.most) : part.most;
+        seen[part.of_class] = true;
+    }
+    for (Scale& scale : scales_) scale.step = (scale.most - scale.low) / 255 * (1 + 1e-9);
+    workers.run(parts.size(), [&](size_t i, unsigned) {
+        const Part& part = parts[i];
+        const LengthClass& in = classes[part.of_class];
+        const Scale& scale = scales_[part.of_class];
+        for (uint32_t row = part.from; row < part.to; ++row) {
+            const double base = base_of(in, row);
+            const double level = scale.step > 0 ? std::ceil((base - scale.low) / scale.step) : 0;
+            level_[row] = static_cast<uint8_t>(std::min(level, 255.0));
+        }
+    });
+}
+
+unsigned Levels::least(size_t of_class, double wanted) const {
+    const Scale& scale = scales_[of_class];
+    if (!(wanted > scale.low)) return 0;
+    if (wanted > scale.most + scale.step) return 256;
+    if (!(scale.step > 0)) return 0;
+    const double level = std::floor((wanted - scale.low) / scale.step);  // a little generous
+    return static_cast<unsigned>(std::min(level, 255.0));
+}
+
+int Shelf::compare(Place a, Place b) const {
+    if (a == b) return 0;
+    const DocidTable &left = *segments[a.segment].table, &right = *segments[b.segment].table;
+    const LengthClass &in_left = left.class_of(a.row), &in_right = right.class_of(b.row);
+    if (&in_left == &in_right) return a.row < b.row ? -1 : 1;
+    for (uint32_t t = 0; t < in_left.length && t < in_right.length; ++t) {
+        const uint32_t x = left.token(in_left, a.row, t), y = right.token(in_right, b.row, t);
+        if (x != y) return x < y ? -1 : 1;
+    }
+    return in_left.length == in_right.length ? 0 : in_left.length < in_right.length ? -1 : 1;
+}
+
+bool Shelf::names_any(Place place) const {
+    const Segment& in = segments[place.segment];
+    const auto [from, to] = in.table->pairs_of(place.row);
+    for (uint64_t pair = from; pair < to; ++pair)
+        if (in.alive(pair) && allows(in.document(pair))) return true;
+    return false;
+}
+
+std::vector<uint32_t> Shelf::named(Place place) const {
+    std::vector<uint32_t> found;
+    auto gather = [&](Place at) {
+        const Segment& in = segments[at.segment];
+        const auto [from, to] = in.table->pairs_of(at.row);
+        for (uint64_t pair = from; pair < to; ++pair)
+            if (in.alive(pair) && allows(in.document(pair))) found.push_back(in.document(pair));
+    };
+    gather(place);
+    if (segments.size() > 1) {
+        const Segment& later = segments[1];
+        if (place.segment == 1) {
+            if (later.twins[place.row] != Segment::no_twin) gather({0, later.twins[place.row]});
+        } else if (later.table->rows() > 0) {
+            const uint32_t twin = later.table->find(segments[0].table->tokens(place.row));
+            if (twin < later.table->rows()) gather({1, twin});
+        }
+    }
+    std::sort(found.begin(), found.end(), [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
+    found.erase(std::unique(found.begin(), found.end()), found.end());
+    return found;
+}
+
+bool Shelf::pair_alive(const Segment& in, uint32_t row, uint32_t local) const {
+    auto [from, to] = in.table->pairs_of(row);
+    while (from < to) {
+        const uint64_t middle = (from + to) / 2;
+        const uint32_t found = in.table->pair_document(middle);
+        if (found == local) return in.alive(middle);
+        if (found < local) from = middle + 1;
+        else to = middle;
+    }
+    return false;
+}
+
+}  // namespace pixnar

@@ -1,0 +1,105 @@
+// What is searched: one docid table with its floor, what has been removed from it, and which documents it speaks of.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/parallel.hpp"
+#include "docids/table.hpp"
+#include "search/query.hpp"
+
+namespace pixnar {
+
+// An upper bound of Σ base(token) for every row, in one byte: what makes most rows cost one look.
+class Levels {
+  public:
+    struct Scale {
+        double low = 0, step = 0;
+        double most = 0;  // greatest of the class
+    };
+    Levels(const DocidTable& table, const Floor& floor, uint32_t slots, const Workers& workers);
+
+    bool empty() const { return level_.empty(); }  // strict: every base is 0
+    uint8_t operator[](uint32_t row) const { return level_[row]; }
+    const uint8_t* data() const { return level_.data(); }
+    const Scale& scale(size_t of_class) const { return scales_[of_class]; }
+    double base(size_t of_class, uint32_t row) const {
+        return level_.empty() ? 0.0 : scales_[of_class].low + scales_[of_class].step * level_[row];
+    }
+    // The least level that may reach `wanted`; 256 if none does.
+    unsigned least(size_t of_class, double wanted) const;
+
+  private:
+    std::vector<uint8_t> level_;
+    std::vector<Scale> scales_;
+};
+
+struct Segment {
+    const DocidTable* table = nullptr;
+    const Levels* levels = nullptr;
+    std::span<const uint64_t> dead;       // a bit for each pair that was removed; empty: none was
+    std::span<const uint32_t> documents;  // number of each document of the table, rising; empty: the same
+    std::span<const uint32_t> twins;      // by row: the row of the first segment with the same tokens, or none
+    static constexpr uint32_t no_twin = ~uint32_t{0};
+
+    bool alive(uint64_t pair) const { return dead.empty() || !(dead[pair / 64] >> (pair % 64) & 1); }
+    uint32_t document(uint64_t pair) const {
+        const uint32_t local = table->pair_document(pair);
+        return documents.empty() ? local : documents[local];
+    }
+};
+
+struct Place {  // of a docid
+    uint32_t segment = 0, row = 0;
+    bool operator==(const Place&) const = default;
+};
+
+// Everything that can be found: the table and, behind it, what was added since.
+struct Shelf {
+    std::vector<Segment> segments;
+    std::span<const uint32_t> rank;  // of a document's id among those of the first segment
+    std::span<const uint64_t> keys;  // the same for documents added later, comparable with key()
+    uint32_t documents = 0;
+    bool filtered = false;
+    std::span<const uint64_t> allowed;  // when filtered: a bit for each document
+    uint64_t allowed_count = 0;
+
+    // Orders documents as their ids are ordered.
+    uint64_t key(uint32_t document) const {
+        if (document < rank.size()) return (uint64_t{rank[document]} + 1) << 32;
+        const size_t later = document - rank.size();
+        return later < keys.size() ? keys[later] : document;
+    }
+    bool allows(uint32_t document) const {
+        return !filtered || (allowed[document / 64] >> (document % 64) & 1);
+    }
+    int compare(Place a, Place b) const;  // token sequences: <0, 0, >0
+    bool names_any(Place place) const;    // whether a row names a document that is there and allowed
+    // The documents of a docid that are there and allowed, in every segment, in the order of their ids.
+    std::vector<uint32_t> named(Place place) const;
+    // Calls visit(place) for every docid of a document.
+    template <class Visit> void each_docid(uint32_t document, Visit visit) const;
+
+  private:
+    bool pair_alive(const Segment& in, uint32_t row, uint32_t local) const;
+};
+
+template <class Visit> void Shelf::each_docid(uint32_t document, Visit visit) const {
+    for (uint32_t s = 0; s < segments.size(); ++s) {
+        const Segment& in = segments[s];
+        uint32_t local = document;
+        if (!in.documents.empty()) {
+            const auto found = std::lower_bound(in.documents.begin(), in.documents.end(), document);
+            if (found == in.documents.end() || *found != document) continue;
+            local = static_cast<uint32_t>(found - in.documents.begin());
+        }
+        if (local >= in.table->documents() || in.table->rows() == 0) continue;
+        const auto [from, to] = in.table->rows_of(local);
+        for (uint64_t i = from; i < to; ++i) {
+            const uint32_t row = in.table->document_row(i);
+            if (in.dead.empty() || pair_alive(in, row, local)) visit(Place{s, row});
+        }
+    }
+}
+
+}  // namespace pixnar

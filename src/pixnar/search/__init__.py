@@ -1,0 +1,8 @@
+"""search: scores of a query come in; the best docids or documents of a table come out, with a proof that they are."""
+
+from __future__ import annotations
+
+from pixnar.search.decoder import Decoded, Decoder, DocidHit, DocumentHit
+from pixnar.search.scores import SlotScores
+
+__all__ = ["Decoded", "Decoder", "DocidHit", "DocumentHit", "SlotScores"]

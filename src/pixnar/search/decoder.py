@@ -1,0 +1,266 @@
+"""Exact decoding: the best docids, or documents, of a table under the scores of one query."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, Literal, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pixnar import _native
+from pixnar.docids import DocidTable, Filter
+from pixnar.docids.table import Snapshot
+from pixnar.search.scores import SlotScores
+
+Engine = Literal["auto", "brute", "best-first", "inverted", "enumerate"]
+Order = Literal["slots", "any", "assigned"]
+Tokens = tuple[int, ...]
+
+_ORDERS = ("slots", "any", "assigned")
+_ENGINES = ("auto", "brute", "best-first", "inverted", "enumerate", "beam")
+
+
+Rows = NDArray[np.uint32]
+# Segments, rows, documents and scores of the hits; exact, bound, gap, engine, work.
+_Found = tuple[Rows, Rows, Rows, NDArray[np.float64], bool, float, float, str, int]
+
+
+class DocidHit(NamedTuple):
+    """A docid that was found, and the documents it names."""
+
+    tokens: Tokens
+    score: float
+    documents: tuple[str, ...]
+
+
+class DocumentHit(NamedTuple):
+    """A document that was found, and the docid that found it."""
+
+    doc_id: str
+    score: float
+    tokens: Tokens
+
+
+Hit = TypeVar("Hit", DocidHit, DocumentHit)
+
+
+@dataclass(frozen=True)
+class Decoded(Generic[Hit]):
+    """What was found, best first, and what is known about what was not.
+
+    With ``exact`` nothing better exists. Otherwise no docid (or document) that was left out scores more than ``bound``,
+    which is at most ``gap`` more than the last hit; both are infinite after a beam, which proves nothing, and ``gap``
+    is infinite when fewer than k were found before the work limit.
+    """
+
+    exact: bool
+    bound: float
+    gap: float
+    engine: str
+    work: int
+    scores: NDArray[np.float64]
+    _hits: _Hits[Hit]
+
+    @property
+    def hits(self) -> list[Hit]:
+        """The hits; looked up when first asked for."""
+        return self._hits.all
+
+
+class _Hits(Generic[Hit]):
+    def __init__(self, make: Iterator[Hit]) -> None:
+        self._make = make
+
+    @cached_property
+    def all(self) -> list[Hit]:
+        return list(self._make)
+
+
+class Decoder:
+    """Finds docids and documents in a table. Made once for a model; safe to use from many threads.
+
+    `floor` holds what each token scores where a query does not name it; without one such a docid is not found.
+    docs/decoding.md says what a score is.
+
+    >>> table = DocidTable.in_memory({(1, 2): ["d1"], (1, 3): ["d2"]}, vocab_size=4)
+    >>> decoder = Decoder(table, slots=3)
+    >>> scores = SlotScores.sparse([([1], [2.0]), ([2, 3], [0.5, 1.0]), ([], [])], ends=[0, 0, 0])
+    >>> decoder.documents(scores, k=1).hits
+    [DocumentHit(doc_id='d2', score=3.0, tokens=(1, 3))]
+    """
+
+    def __init__(self, table: DocidTable, *, slots: int, floor: ArrayLike | None = None, threads: int = 0) -> None:
+        values = None if floor is None else np.ascontiguousarray(floor, np.float32).ravel()
+        self._table, self._slots, self._threads = table, slots, threads
+        self._floor = _native.Floor(values)
+        self._lock = threading.Lock()
+        self._levels: tuple[_native.DocidTable, _native.Levels] | None = None
+        self._ready: tuple[Snapshot, _native.Shelf] | None = None
+        self._shelf()  # errors and the wait belong here, not in the first query
+
+    @property
+    def table(self) -> DocidTable:
+        """What is searched."""
+        return self._table
+
+    @property
+    def slots(self) -> int:
+        """How many slots queries have."""
+        return self._slots
+
+    def docids(
+        self,
+        scores: SlotScores,
+        k: int = 10,
+        *,
+        order: Order = "slots",
+        length_norm: float = 0.0,
+        engine: Engine = "auto",
+        work_limit: int = 0,
+        allow: Iterable[str] | None = None,
+        forbid: Iterable[str] | None = None,
+        where: str | Filter | None = None,
+    ) -> Decoded[DocidHit]:
+        """The k best docids.
+
+        `work_limit` ends the search after about so many rows and nodes; the answer then says what it is worth.
+        `allow`, `forbid` (document ids) and `where` (`country = "de" and price < 10`) restrict what may be found.
+        """
+        return self._docids(scores, k, order, length_norm, engine, work_limit, 0, allow, forbid, where)
+
+    def beam(
+        self,
+        scores: SlotScores,
+        k: int = 10,
+        *,
+        width: int = 10,
+        order: Literal["slots", "any"] = "slots",
+        length_norm: float = 0.0,
+        allow: Iterable[str] | None = None,
+        forbid: Iterable[str] | None = None,
+        where: str | Filter | None = None,
+    ) -> Decoded[DocidHit]:
+        """The k best docids that a beam of some width comes across; the paper's way, and not exact."""
+        if width < 1:
+            raise ValueError(f"a beam of width {width}: give 1 or more")
+        return self._docids(scores, k, order, length_norm, "beam", 0, width, allow, forbid, where)
+
+    def documents(
+        self,
+        scores: SlotScores,
+        k: int = 10,
+        *,
+        aggregate: Literal["max", "logsumexp"] | int = "max",
+        order: Order = "slots",
+        length_norm: float = 0.0,
+        engine: Engine = "auto",
+        work_limit: int = 0,
+        allow: Iterable[str] | None = None,
+        forbid: Iterable[str] | None = None,
+        where: str | Filter | None = None,
+    ) -> Decoded[DocumentHit]:
+        """The k best documents, each by its best docid, or the log of the sum of exp over its best n, or over all."""
+        if isinstance(aggregate, int) and aggregate < 1:
+            raise ValueError(f"the best {aggregate} docids of a document: give 1 or more")
+        top = {"max": 1, "logsumexp": 0}[aggregate] if isinstance(aggregate, str) else aggregate
+        snapshot, shelf = self._shelf()
+        allowed = self._table.allowed(allow, forbid, where)
+        found = self._run(shelf, scores, k, order, length_norm, engine, work_limit, True, top, 0, allowed)
+        segments, rows, documents, values, *rest = found
+
+        def hits() -> Iterator[DocumentHit]:
+            ids = self._table.doc_ids(documents.tolist())
+            for doc_id, segment, row, score in zip(ids, segments, rows, values.tolist(), strict=True):
+                yield DocumentHit(doc_id, score, _tokens(snapshot, segment, row))
+
+        return Decoded(*rest, values, _Hits(hits()))
+
+    def _docids(
+        self,
+        scores: SlotScores,
+        k: int,
+        order: Order,
+        length_norm: float,
+        engine: str,
+        work_limit: int,
+        width: int,
+        allow: Iterable[str] | None,
+        forbid: Iterable[str] | None,
+        where: str | Filter | None,
+    ) -> Decoded[DocidHit]:
+        snapshot, shelf = self._shelf()
+        allowed = self._table.allowed(allow, forbid, where)
+        found = self._run(shelf, scores, k, order, length_norm, engine, work_limit, False, 1, width, allowed)
+        segments, rows, _, values, *rest = found
+
+        def hits() -> Iterator[DocidHit]:
+            for segment, row, score in zip(segments.tolist(), rows.tolist(), values.tolist(), strict=True):
+                named = self._table.doc_ids(shelf.named(segment, row, allowed).tolist())
+                yield DocidHit(_tokens(snapshot, segment, row), score, tuple(named))
+
+        return Decoded(*rest, values, _Hits(hits()))
+
+    def _run(
+        self,
+        shelf: _native.Shelf,
+        scores: SlotScores,
+        k: int,
+        order: str,
+        length_norm: float,
+        engine: str,
+        work_limit: int,
+        documents: bool,
+        top: int,
+        width: int,
+        allowed: NDArray[np.uint64] | None,
+    ) -> tuple[
+        NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.float64], bool, float, float, str, int
+    ]:
+        if scores.slots != self._slots:
+            raise ValueError(f"the query has {scores.slots} slots, the decoder {self._slots}")
+        if order not in _ORDERS or engine not in _ENGINES:
+            raise ValueError(f"order {order!r}, engine {engine!r}: orders are {_ORDERS}, engines {_ENGINES}")
+        if k < 0 or work_limit < 0:
+            raise ValueError(f"k = {k}, work_limit = {work_limit}: neither can be negative")
+        return shelf.decode(
+            self._floor,
+            scores.tokens,
+            scores.scores,
+            scores.offsets,
+            scores.ends,
+            scores.is_dense,
+            k,
+            _ORDERS.index(order),
+            length_norm,
+            _ENGINES.index(engine),
+            work_limit,
+            documents,
+            top,
+            width,
+            allowed,
+        )
+
+    def _shelf(self) -> tuple[Snapshot, _native.Shelf]:
+        """What the table is now; only what changed since the last time is prepared again."""
+        snapshot = self._table.snapshot()
+        with self._lock:
+            if self._ready is None or self._ready[0].version != snapshot.version:
+                if self._levels is None or self._levels[0] is not snapshot.table:
+                    levels = _native.Levels(snapshot.table, self._floor, self._slots, self._threads)
+                    self._levels = snapshot.table, levels
+                shelf = _native.Shelf(snapshot.table, self._levels[1], snapshot.dead, snapshot.documents.rank)
+                if snapshot.added:
+                    added = snapshot.added
+                    levels = _native.Levels(added.table, self._floor, self._slots, 1)
+                    shelf.add(added.table, levels, added.documents, added.twins, added.keys)
+                self._ready = snapshot, shelf
+            return self._ready
+
+
+def _tokens(snapshot: Snapshot, segment: int, row: int) -> Tokens:
+    table = snapshot.added.table if segment and snapshot.added else snapshot.table
+    return tuple(table.tokens(int(row)).tolist())

@@ -1,0 +1,343 @@
+"""The native decoder against its slow twin: every engine, order, filter and state of the table."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pixnar.docids import DocidTable
+from pixnar.search import Decoder, SlotScores
+from pixnar.search.reference import Order, Query, Tokens, beam, best_docids, best_documents
+
+from .strategies import (
+    DOCUMENTS,
+    VOCAB_SIZE,
+    Change,
+    Names,
+    Settings,
+    changes,
+    large_tables,
+    queries,
+    settings_of_decoding,
+    tables,
+)
+
+ENGINES = ("auto", "brute", "best-first", "inverted")
+AGGREGATES: dict[int | None, Any] = {1: "max", 2: 2, 3: 3, None: "logsumexp"}  # the reference's name -> the decoder's
+ORDERS: tuple[Order, ...] = ("slots", "any", "assigned")
+EVERY = 10**6
+some = settings(max_examples=150)
+
+Row = tuple[Hashable, float, Any]  # what was found, its score, and the rest of the hit
+
+
+def sparse(query: Query) -> SlotScores:
+    return SlotScores.sparse(
+        [(np.array(list(slot), np.int64), np.array(list(slot.values()), np.float32)) for slot in query.slots],
+        np.array(query.ends, np.float32),
+    )
+
+
+def dense(query: Query) -> SlotScores:
+    scores = np.full((len(query.slots), VOCAB_SIZE), -np.inf, np.float32)
+    for row, slot in zip(scores, query.slots, strict=True):
+        for v, score in slot.items():
+            row[v] = score
+    return SlotScores.dense(scores, np.array(query.ends, np.float32))
+
+
+def decoder_for(table: DocidTable, query: Query) -> Decoder:
+    strict = all(floor == -math.inf for floor in query.floor)
+    return Decoder(table, slots=len(query.slots), floor=None if strict else np.array(query.floor, np.float32))
+
+
+def ways(how: Settings) -> list[dict[str, Any]]:
+    """The same decoding as keyword arguments: an allowed set can be said in two ways."""
+    common = {"order": how.order, "length_norm": how.length_norm}
+    if how.allowed is None:
+        return [common]
+    return [common | {"allow": sorted(how.allowed)}, common | {"forbid": set(DOCUMENTS) - how.allowed}]
+
+
+def expected(how: Settings) -> dict[str, Any]:
+    """The same decoding as keyword arguments of the reference."""
+    allowed = None if how.allowed is None else how.allowed.__contains__
+    return {"order": how.order, "length_norm": how.length_norm, "allowed": allowed}
+
+
+def docid_rows(hits: Iterable[Any]) -> list[Row]:
+    return [(tuple(hit.tokens), hit.score, tuple(hit.documents)) for hit in hits]
+
+
+def document_rows(hits: Iterable[Any]) -> list[Row]:
+    return [(hit.doc_id, hit.score, tuple(hit.tokens)) for hit in hits]
+
+
+def close(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def assert_true_scores(rows: Sequence[Row], every: Sequence[Row], *, exactly: bool) -> None:
+    """All rows differ, and each is in `every`, the full and true ranking."""
+    truth = {name: (score, rest) for name, score, rest in every}
+    assert len({name for name, _, _ in rows}) == len(rows)
+    for name, score, rest in rows:
+        true_score, true_rest = truth[name]
+        assert rest == true_rest
+        assert score == true_score if exactly else close(score, true_score)
+
+
+def assert_best(rows: Sequence[Row], every: Sequence[Row], k: int, *, exactly: bool) -> None:
+    """The rows are the k best of `every`; if not exactly, rows with almost equal scores may change places."""
+    if exactly:
+        assert list(rows) == list(every[:k])
+        return
+    assert_true_scores(rows, every, exactly=False)
+    assert len(rows) == min(k, len(every))
+    for (_, score, _), (_, true_score, _) in zip(rows, every, strict=False):
+        assert close(score, true_score)
+
+
+def assert_exact(found: Any) -> None:
+    assert found.exact is True
+    assert found.gap == 0
+    assert found.engine in (*ENGINES[1:], "enumerate")
+
+
+def states(docids: Names, data: st.DataObject) -> Iterator[tuple[DocidTable, Names]]:
+    """A table as it was built, then with changes on top, then compacted; always the same table."""
+    table = DocidTable.in_memory(docids, VOCAB_SIZE)
+    yield table, docids
+    for _ in range(data.draw(st.integers(0, 3), label="changes")):
+        change: Change = data.draw(changes(docids), label="change")
+        table.change(**change._asdict())
+        docids = change.applied_to(docids)
+        yield table, docids
+    table.compact()
+    yield table, docids
+
+
+def check_docids(docids: Names, query: Query, how: Settings, data: st.DataObject, *, exactly: bool) -> None:
+    decoder = None
+    for table, alive in states(docids, data):
+        decoder = decoder or decoder_for(table, query)  # made once: it follows the table
+        every = docid_rows(best_docids(alive, query, EVERY, **expected(how)))
+        for engine in ENGINES if how.allowed is None else (*ENGINES, "enumerate"):
+            for way in ways(how):
+                found = decoder.docids(sparse(query), how.k, engine=engine, **way)
+                assert_best(docid_rows(found.hits), every, how.k, exactly=exactly)
+                assert_exact(found)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@some
+@given(st.data())
+def test_docids_equal_the_reference(order: Order, data: st.DataObject) -> None:
+    query = data.draw(queries(wild=order != "assigned"))  # on the grid all sums are exact, whatever their order
+    check_docids(data.draw(tables()), query, data.draw(settings_of_decoding(order)), data, exactly=True)
+
+
+tame = st.floats(-100, 100, width=32)
+
+
+@st.composite
+def tame_queries(draw: st.DrawFn) -> Query:
+    """Queries whose sums are not exact, but not far off either."""
+    query = draw(queries(wild=False))
+    return query._replace(slots=[{v: draw(tame) for v in slot} for slot in query.slots])
+
+
+@some
+@given(tables(), tame_queries(), settings_of_decoding("assigned"), st.data())
+def test_assigned_docids_with_inexact_sums(docids: Names, query: Query, how: Settings, data: st.DataObject) -> None:
+    check_docids(docids, query, how, data, exactly=False)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@some
+@given(st.data())
+def test_documents_equal_the_reference(order: Order, data: st.DataObject) -> None:
+    docids, how = data.draw(tables()), data.draw(settings_of_decoding(order))
+    query = data.draw(queries(wild=order != "assigned"))
+    top = data.draw(st.sampled_from([1, None, 2, 3]))
+    decoder = None
+    for table, alive in states(docids, data):
+        decoder = decoder or decoder_for(table, query)
+        every = document_rows(best_documents(alive, query, EVERY, top=top, **expected(how)))
+        for engine in ENGINES:
+            for way in ways(how):
+                found = decoder.documents(sparse(query), how.k, aggregate=AGGREGATES[top], engine=engine, **way)
+                assert_best(document_rows(found.hits), every, how.k, exactly=top == 1)
+                assert_exact(found)
+
+
+@some
+@given(tables(), queries(), settings_of_decoding("slots", "any"), st.integers(1, 12), st.data())
+def test_beam_equals_the_reference(docids: Names, query: Query, how: Settings, width: int, data: st.DataObject) -> None:
+    decoder = None
+    for table, alive in states(docids, data):
+        decoder = decoder or decoder_for(table, query)
+        rows = docid_rows(beam(alive, query, how.k, width, **expected(how)))
+        for way in ways(how):
+            assert docid_rows(decoder.beam(sparse(query), how.k, width=width, **way).hits) == rows
+
+
+def check_within_limit(found: Any, rows: list[Row], every: list[Row], k: int, *, exactly: bool) -> None:
+    """What decoding says of itself when it may have stopped early is true."""
+    if found.exact:
+        assert_best(rows, every, k, exactly=exactly)
+        assert found.gap == 0
+        return
+    assert_true_scores(rows, every, exactly=exactly)
+    assert len(rows) <= k
+    assert found.gap >= 0
+    names = [name for name, _, _ in rows]
+    if exactly:
+        assert names == [name for name, _, _ in every if name in names]  # in the true order
+    missing = [score for name, score, _ in every if name not in names]
+    if missing and rows:
+        worst = rows[-1][1]
+        assert missing[0] <= worst + found.gap + 1e-9 * max(1.0, abs(worst), abs(missing[0]))
+    elif missing:  # nothing was found: no finite gap can be promised
+        assert found.gap == math.inf
+
+
+@some
+@given(tables(), queries(wild=False), settings_of_decoding(), st.integers(1, 60))
+def test_a_work_limit_is_honest_about_docids(docids: Names, query: Query, how: Settings, limit: int) -> None:
+    decoder = decoder_for(DocidTable.in_memory(docids, VOCAB_SIZE), query)
+    every = docid_rows(best_docids(docids, query, EVERY, **expected(how)))
+    for engine in ENGINES:
+        for way in ways(how):
+            found = decoder.docids(sparse(query), how.k, engine=engine, work_limit=limit, **way)
+            check_within_limit(found, docid_rows(found.hits), every, how.k, exactly=True)
+
+
+@some
+@given(tables(), queries(wild=False), settings_of_decoding(), st.sampled_from([1, None, 2, 3]), st.integers(1, 60))
+def test_a_work_limit_is_honest_about_documents(
+    docids: Names, query: Query, how: Settings, top: int | None, limit: int
+) -> None:
+    decoder = decoder_for(DocidTable.in_memory(docids, VOCAB_SIZE), query)
+    every = document_rows(best_documents(docids, query, EVERY, top=top, **expected(how)))
+    for engine in ENGINES:
+        for way in ways(how):
+            found = decoder.documents(
+                sparse(query), how.k, aggregate=AGGREGATES[top], engine=engine, work_limit=limit, **way
+            )
+            check_within_limit(found, document_rows(found.hits), every, how.k, exactly=top == 1)
+
+
+@some
+@given(tables(), queries(), settings_of_decoding("slots", "any"), st.integers(1, 12))
+def test_dense_scores_equal_sparse_scores(docids: Names, query: Query, how: Settings, width: int) -> None:
+    decoder = decoder_for(DocidTable.in_memory(docids, VOCAB_SIZE), query)
+    way = ways(how)[0]
+    for engine in ENGINES:
+        one, other = (decoder.docids(scores, how.k, engine=engine, **way) for scores in (sparse(query), dense(query)))
+        assert docid_rows(one.hits) == docid_rows(other.hits)
+        one, other = (
+            decoder.documents(scores, how.k, aggregate="max", engine=engine, **way)
+            for scores in (sparse(query), dense(query))
+        )
+        assert document_rows(one.hits) == document_rows(other.hits)
+    one, other = (decoder.beam(scores, how.k, width=width, **way) for scores in (sparse(query), dense(query)))
+    assert docid_rows(one.hits) == docid_rows(other.hits)
+
+
+@some
+@given(tables(), queries(wild=False), settings_of_decoding(), st.randoms(use_true_random=False))
+def test_the_largest_of_repeated_scores_counts(docids: Names, query: Query, how: Settings, rng: random.Random) -> None:
+    slots = []
+    for slot in query.slots:
+        pairs = [(v, score - less) for v, score in slot.items() for less in (0.0, *rng.choices([0.0, 0.25, 7.0], k=2))]
+        rng.shuffle(pairs)
+        slots.append((np.array([v for v, _ in pairs], np.int64), np.array([x for _, x in pairs], np.float32)))
+    scores = SlotScores.sparse(slots, np.array(query.ends, np.float32))
+    decoder = decoder_for(DocidTable.in_memory(docids, VOCAB_SIZE), query)
+    rows = docid_rows(best_docids(docids, query, how.k, **expected(how)))
+    for engine in ENGINES:
+        assert docid_rows(decoder.docids(scores, how.k, engine=engine, **ways(how)[0]).hits) == rows
+
+
+@settings(max_examples=5)
+@given(large_tables(), st.data())
+def test_many_threads_decode_at_once(docids: Names, data: st.DataObject) -> None:
+    decoder = Decoder(DocidTable.in_memory(docids, VOCAB_SIZE), slots=4)
+    jobs: list[Callable[[], Any]] = []
+    rows: list[list[Row]] = []
+    for _ in range(6):
+        query = data.draw(queries(slots=4))._replace(floor=[-math.inf] * VOCAB_SIZE)
+        how = data.draw(settings_of_decoding("slots", "any"))
+        scores, way, same = sparse(query), ways(how)[-1], expected(how)
+        for engine in ENGINES:
+            jobs.append(partial(decoder.docids, scores, how.k, engine=engine, **way))
+            rows.append(docid_rows(best_docids(docids, query, how.k, **same)))
+            jobs.append(partial(decoder.documents, scores, how.k, aggregate="max", engine=engine, **way))
+            rows.append(document_rows(best_documents(docids, query, how.k, **same)))
+        jobs.append(partial(decoder.beam, scores, how.k, width=5, **way))
+        rows.append(docid_rows(beam(docids, query, how.k, 5, **same)))
+    with ThreadPoolExecutor(8) as pool:
+        found = [pool.submit(job) for job in jobs * 10]
+        for future, expected_rows in zip(found, rows * 10, strict=True):
+            hits = future.result().hits
+            of_docids = bool(hits) and hasattr(hits[0], "documents")
+            assert (docid_rows(hits) if of_docids else document_rows(hits)) == expected_rows
+
+
+TWO = Query([{0: -1.0, 1: -2.0}, {1: -0.5, 2: -0.25}], [0.0, -1.0], [-math.inf] * VOCAB_SIZE)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("order", ORDERS)
+def test_k_may_exceed_the_table(engine: str, order: Order) -> None:
+    docids: Names = {(0, 1): {"b", "a"}, (1,): {"a"}}
+    decoder = Decoder(DocidTable.in_memory(docids, VOCAB_SIZE), slots=2)
+    found = decoder.docids(sparse(TWO), 10_000, order=order, engine=engine)
+    assert docid_rows(found.hits) == [
+        ((0, 1), -1.5, ("a", "b")),
+        ((1,), -3.0 if order == "slots" else -1.5, ("a",)),
+    ]
+    assert_exact(found)
+    found = decoder.documents(sparse(TWO), 10_000, aggregate="max", order=order, engine=engine)
+    assert document_rows(found.hits) == [("a", -1.5, (0, 1)), ("b", -1.5, (0, 1))]
+    assert_exact(found)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_table_without_docids(engine: str, order: Order) -> None:
+    table = DocidTable.in_memory({}, VOCAB_SIZE)
+    decoder = Decoder(table, slots=2)
+    tokens: Tokens = (0, 1)
+
+    def hits() -> list[int]:
+        found = [
+            decoder.docids(sparse(TWO), 5, order=order, engine=engine),
+            decoder.documents(sparse(TWO), 5, aggregate="logsumexp", order=order, engine=engine),
+        ]
+        for each in found:
+            assert_exact(each)
+        return [len(each.hits) for each in found]
+
+    assert hits() == [0, 0]
+    assert len(decoder.beam(sparse(TWO), 5, width=3).hits) == 0
+    table.compact()
+    assert hits() == [0, 0]
+    table.change(add=[("a", tokens), ("b", tokens)])
+    assert hits() == [1, 2]
+    table.change(remove_documents=["a"])
+    assert hits() == [1, 1]
+    table.change(remove_docids=[tokens])
+    assert hits() == [0, 0]
+    table.compact()
+    assert hits() == [0, 0]
