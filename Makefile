@@ -14,7 +14,7 @@ help:
 	@echo "make demo         build the demo corpus and its phrase vocabulary, and show both"
 	@echo "make test         lint, types, native unit tests, Python tests"
 	@echo "make bench        the vocabulary benchmark on a small generated corpus (see benchmarks/README.md for the real one)"
-	@echo "make fuzz         libFuzzer with AddressSanitizer on loader and encoder, a minute each (needs clang)"
+	@echo "make fuzz         libFuzzer with AddressSanitizer on loader, encoder and docid table, a minute each (needs clang)"
 	@echo "make sanitize     native unit tests under Address-, UndefinedBehaviour- and ThreadSanitizer"
 	@echo "make clean        remove .venv, build and demo"
 
@@ -66,9 +66,10 @@ fuzz: $(READY)
 	@command -v clang++ >/dev/null || { echo "libFuzzer needs clang: apt-get install clang" >&2; exit 2; }
 	$(BIN)/cmake -S . -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPIXNAR_MODULE=OFF -DPIXNAR_FUZZ=ON -DPIXNAR_SANITIZE=address,undefined >/dev/null
 	$(BIN)/cmake --build build/fuzz
-	mkdir -p build/fuzz/corpus-encode build/fuzz/corpus-load
+	mkdir -p build/fuzz/corpus-encode build/fuzz/corpus-load build/fuzz/corpus-table
 	build/fuzz/fuzz_encode -max_total_time=$(FUZZ_SECONDS) -max_len=512 -len_control=0 -print_final_stats=1 build/fuzz/corpus-encode
 	build/fuzz/fuzz_load -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -len_control=0 -print_final_stats=1 build/fuzz/corpus-load
+	build/fuzz/fuzz_table -max_total_time=$(FUZZ_SECONDS) -max_len=1024 -len_control=0 -print_final_stats=1 build/fuzz/corpus-table
 
 clean:
 	rm -rf $(VENV) build demo

@@ -256,7 +256,8 @@ void bind_docids(nb::module_& m) {
                          std::vector<uint64_t> out;
                          for (const LengthClass& in : self.table->classes()) out.insert(out.end(), {in.length, uint64_t{in.end} - in.begin});
                          return give(std::move(out));
-                     })
+                     },
+                     nb::rv_policy::move)
         .def("tokens", &table_tokens, nb::arg("row"))
         .def("find", [](const HeldTable& self, const In<uint32_t>& tokens) { return self.table->find(view(tokens)); },
              nb::arg("tokens"))

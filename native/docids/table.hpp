@@ -58,6 +58,11 @@ class DocidTable {
         // Damaged tokens may be out of range; what they index must not be.
         return std::min(tokens_[in.first_token + static_cast<uint64_t>(row - in.begin) * in.length + place], vocabulary_ - 1);
     }
+    // Where in `raw_token` a row begins; raw tokens of a damaged table may be out of range.
+    uint64_t first_raw(const LengthClass& in, uint32_t row) const {
+        return in.first_token + static_cast<uint64_t>(row - in.begin) * in.length;
+    }
+    uint32_t raw_token(uint64_t i) const { return tokens_[i]; }
     void prefetch_tokens(const LengthClass& in, uint32_t row) const {
         tokens_.prefetch(in.first_token + static_cast<uint64_t>(row - in.begin) * in.length);
     }
@@ -80,8 +85,9 @@ class DocidTable {
     // Rows with `token` at `place` >= 1 (counted from 0), ascending: [first, last) indexes `posting`.
     uint32_t indexed_places() const { return static_cast<uint32_t>(postings_.size()) + 1; }
     std::pair<uint64_t, uint64_t> occurrences(uint32_t place, uint32_t token) const;
+    uint64_t postings(uint32_t place) const { return postings_[place - 1].size(); }
     uint32_t posting(uint32_t place, uint64_t i) const { return std::min(postings_[place - 1][i], rows_ - 1); }
-    void prefetch_occurrences(uint32_t place, uint32_t token) const { posting_offsets_[place - 1].prefetch(token); }
+    void prefetch_postings(uint32_t place, uint64_t i) const { postings_[place - 1].prefetch(i); }
 
     uint32_t most_docids() const { return most_docids_; }  // of one document
 

@@ -19,13 +19,13 @@ const char* name_of(Engine engine) {
 
 namespace {
 
-constexpr uint32_t small_table = 4096;  // rows that are swept faster than anything cleverer gets going
-
-Engine choose(const Segment& in, const Query& query, const Floor& floor) {
-    const DocidTable& table = *in.table;
-    if (table.rows() <= small_table) return Engine::brute_force;
-    if (!table.indexed()) return Engine::best_first;
-    return floor.strict() && !query.shared() ? Engine::best_first : Engine::inverted;
+// A sweep looks at every row; the inverted search has to sort its lists first, and is worth that when there are more rows
+// than it takes to pay for it.
+Engine choose(const DocidTable& table, const Query& query) {
+    uint64_t candidates = 0;
+    for (uint32_t t = 0; t < (query.shared() ? 1 : query.slots()); ++t) candidates += query.set(t).size();
+    if (table.rows() <= 2048 + 8 * candidates) return Engine::brute_force;
+    return table.indexed() ? Engine::inverted : Engine::best_first;
 }
 
 }  // namespace
@@ -59,13 +59,12 @@ Answer decode(const Shelf& shelf, const Floor& floor, std::span<const uint32_t> 
         enumerate_allowed(shelf, scorer, *collector);
     } else {
         for (uint32_t s = 0; s < shelf.segments.size(); ++s) {
-            const Engine engine = wish.engine == Engine::automatic ? choose(shelf.segments[s], query, floor) : wish.engine;
+            const Engine engine = wish.engine == Engine::automatic ? choose(*shelf.segments[s].table, query) : wish.engine;
             if (s == 0) answer.engine = engine;
             Field field(query, scorer, *collector, s);
             if (engine == Engine::brute_force) brute_force(field, effort);
             else if (engine == Engine::best_first) best_first(field, effort);
             else inverted(field, effort);
-            if (s + 1 < shelf.segments.size()) query.forget();
         }
     }
     if (effort.unseen != nothing && indexed) collector->complete();

@@ -1,6 +1,13 @@
-// From the tokens to the docids. Lists of (slot, token) are read in the order of what the token gains; a docid that has
-// not been met yet gains less than the next list in every slot, which soon is not enough for any of them.
+// From the tokens to the docids. The lists of (slot, token) are read in the order of what the token gains; a docid is
+// handled at the first of its lists. One that has not been met yet gains less than the next list in every slot, and
+// scores less than the best unread token in every slot, which soon is not enough for any of them.
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include "search/engines.hpp"
 
@@ -8,166 +15,499 @@ namespace pixnar {
 
 namespace {
 
+struct List {
+    float gain, score;
+    uint32_t token, entry;
+    uint32_t slot;
+    uint32_t rows;  // how many it makes us look at, roughly
+    uint64_t from;  // its first posting; not of the first place, nor of lists that all places share
+};
+
+uint32_t falling(float value) {  // sorts floats downwards as numbers
+    const auto bits = std::bit_cast<uint32_t>(value);
+    return bits >> 31 ? bits : ~bits & 0x7fffffffu;
+}
+
+// Stable radix sort by falling gain.
+void sort_lists(std::vector<List>& lists) {
+    struct Key {
+        uint32_t key, index;
+    };
+    const size_t n = lists.size();
+    std::vector<Key> keys(n), spare(n);
+    for (size_t i = 0; i < n; ++i) keys[i] = {falling(lists[i].gain), static_cast<uint32_t>(i)};
+    constexpr unsigned bits = 11;
+    for (unsigned shift = 0; shift < 32; shift += bits) {
+        size_t starts[(1u << bits) + 1] = {};
+        auto digit = [shift](const Key& key) { return key.key >> shift & ((1u << bits) - 1); };
+        for (const Key& key : keys) ++starts[digit(key) + 1];
+        for (size_t d = 0; d < 1u << bits; ++d) starts[d + 1] += starts[d];
+        for (const Key& key : keys) spare[starts[digit(key)]++] = key;
+        keys.swap(spare);
+    }
+    std::vector<List> sorted(n);
+    for (size_t i = 0; i < n; ++i) sorted[i] = lists[keys[i].index];
+    lists.swap(sorted);
+}
+
+float rounded_up(double value) {
+    const auto near = static_cast<float>(value);
+    return near < value ? std::nextafter(near, std::numeric_limits<float>::infinity()) : near;
+}
+
+// Low enough that sums of a few floats, in any order, cannot end up below it by rounding alone.
+float rounded_down(double value, double magnitude) {
+    if (value == nothing) return static_cast<float>(nothing);
+    return static_cast<float>(value - 1e-6 * magnitude);
+}
+
 class Search {
   public:
-    Search(Field& field, Effort& effort) : field_(field), effort_(effort) {
-        for (size_t c = 0; c < field.classes().size(); ++c) longest_ = std::max(longest_, field.matched(c));
-        sets_ = field.query.shared() ? 1 : longest_;
-        next_.assign(sets_, 0);
-        open_.assign(field.classes().size(), false);
+    Search(Field& field, Effort& effort)
+        : field_(field), effort_(effort), shared_(field.query.shared()), open_(field.classes().size()),
+          wanted_(open_.size()) {
+        for (size_t c = 0; c < open_.size(); ++c) longest_ = std::max(longest_, field.matched(c));
+        sets_ = shared_ ? std::min(longest_, 1u) : longest_;
+        // What a token that no list names can score.
+        const Floor& floor = field.scorer.floor();
+        most_floor_ = floor.strict() ? nothing : double{floor.most};
+        for (uint32_t t = 0; t < longest_; ++t) least_gain_[t].resize(open_.size()), least_rest_[t].resize(open_.size());
+        fullest_.resize(open_.size());
+        std::iota(fullest_.begin(), fullest_.end(), size_t{0});
+        const auto size = [&](size_t c) { return field.classes()[c].end - field.classes()[c].begin; };
+        std::stable_sort(fullest_.begin(), fullest_.end(), [&](size_t a, size_t b) { return size(a) > size(b); });
+        fullest_.resize(std::min<size_t>(fullest_.size(), 3));
+        for (size_t c = 0; c < open_.size(); ++c) {
+            const LengthClass& in = field.classes()[c];
+            const auto& scale = field.levels.scale(c);
+            kinds_.push_back({in.first_token, in.begin, in.length, field.matched(c), static_cast<float>(scale.low),
+                              static_cast<float>(scale.step), 0});
+        }
+        gather();
+        prepare_quick();
+        prepare_blocks();
     }
 
     void run() {
-        if (field_.strict && !field_.query.shared()) return strict();
-        while (close_classes()) {
+        size_t at = 0;
+        for (size_t g = 0; g < groups_.size(); ++g) {
+            limits(g);
+            if (!close_classes()) return;
             if (effort_.out()) return give_up();
-            uint32_t slot = 0;
-            for (uint32_t t = 1; t < sets_; ++t)
-                if (left(t) > left(slot)) slot = t;
-            SlotSet& set = field_.query.set(slot);
-            const bool exhausted = next_[slot] >= set.size();
-            if (exhausted || effort_.spent > field_.table.rows() / 2 + 1024) return sweep();
-            const Candidate candidate = set.best(next_[slot]);
-            set.set_done(candidate.entry);
-            if (field_.query.shared()) {
-                for (uint32_t t = 0; t < longest_; ++t) list(t, candidate);
-                ++next_[0];
+            if (effort_.spent > field_.table.rows() / 2 + 1024) return sweep(static_cast<uint32_t>(at));
+            read(at, groups_[g].end);
+            at = groups_[g].end;
+        }
+        limits(groups_.size());
+        if (!close_classes()) return;
+        if (effort_.out()) return give_up();
+        sweep(static_cast<uint32_t>(at));
+    }
+
+  private:
+    struct Group {
+        size_t end;
+        double gain[most_slots], score[most_slots];  // by set: the most of any list from the group on
+    };
+    struct Job {  // docids of a list
+        uint64_t from, to;  // postings, or rows of the first place
+        uint32_t list;      // position
+        uint16_t place, of_class;
+    };
+    struct Met {
+        uint32_t row;
+        uint32_t list;  // position
+        uint16_t of_class;
+        uint8_t place, level;
+    };
+
+    // All lists in the order they are read, in groups between which bounds are looked at again. Within a slot the
+    // gains fall; between slots those lists come first that lower the bounds most for the rows they make us look at.
+    void gather() {
+        struct Step {
+            double worth;
+            uint32_t from, to;
+        };
+        std::vector<List> sorted;
+        for (uint32_t t = 0; t < sets_; ++t) {
+            const SlotSet& set = field_.query.set(t);
+            for (size_t i = 0; i < set.size(); ++i) {
+                const Candidate& item = set.item(i);
+                sorted.push_back({item.gain, item.score, item.token, item.entry, t, 0, 0});
+            }
+        }
+        sort_lists(sorted);
+        for (List& list : sorted) measure(list);
+        // A few short lists with the most gain first: what they find raises the threshold for all others.
+        std::vector<std::vector<List>> by_slot(sets_);
+        for (const List& list : sorted) {
+            if (lists_.size() < 192 && list.rows < 1024) lists_.push_back(list);
+            else by_slot[list.slot].push_back(list);
+        }
+        sorted.clear();
+        std::vector<Step> steps;
+        std::vector<double> costs;
+        std::vector<uint32_t> hull;
+        for (const auto& own : by_slot) {
+            const auto first = static_cast<uint32_t>(sorted.size()), n = static_cast<uint32_t>(own.size());
+            costs.assign(n + 1, 0.0);
+            for (uint32_t i = 0; i < n; ++i) costs[i + 1] = costs[i] + overhead + own[i].rows;
+            // After k lists the slot still adds at most what list k gains: the lower hull of that over the cost.
+            auto left = [&](uint32_t k) { return k < n ? double{own[k].gain} : n > 0 && field_.strict ? own[n - 1].gain - 4.0 : 0.0; };
+            auto slope = [&](uint32_t a, uint32_t b) { return (left(a) - left(b)) / (costs[b] - costs[a]); };
+            hull.assign(1, 0);
+            for (uint32_t k = 1; k <= n; ++k) {
+                while (hull.size() > 1 && slope(hull[hull.size() - 2], hull.back()) <= slope(hull.back(), k)) hull.pop_back();
+                hull.push_back(k);
+            }
+            for (size_t h = 1; h < hull.size(); ++h)
+                steps.push_back({slope(hull[h - 1], hull[h]), first + hull[h - 1], first + hull[h]});
+            sorted.insert(sorted.end(), own.begin(), own.end());
+        }
+        std::stable_sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) { return a.worth > b.worth; });
+        lists_.reserve(lists_.size() + sorted.size());
+        for (const Step& step : steps) lists_.insert(lists_.end(), sorted.begin() + step.from, sorted.begin() + step.to);
+        for (size_t p = 0; p < lists_.size(); ++p)
+            field_.query.set(lists_[p].slot).set_place(lists_[p].entry, static_cast<uint32_t>(p));
+        for (size_t end = 0, size = 16; end < lists_.size(); size = std::min<size_t>(size * 2, 128)) {
+            end = std::min(end + size, lists_.size());
+            groups_.push_back({end, {}, {}});
+        }
+        double gain[most_slots], score[most_slots];
+        for (uint32_t t = 0; t < sets_; ++t) {
+            gain[t] = field_.query.set(t).missing_gain();
+            score[t] = most_floor_;
+        }
+        rest_ = {lists_.size(), {}, {}};
+        std::copy_n(gain, sets_, rest_.gain);
+        std::copy_n(score, sets_, rest_.score);
+        size_t p = lists_.size();
+        for (size_t g = groups_.size(); g-- > 0;) {
+            for (const size_t begin = g > 0 ? groups_[g - 1].end : 0; p > begin; --p) {
+                const List& list = lists_[p - 1];
+                gain[list.slot] = std::max(gain[list.slot], double{list.gain});
+                score[list.slot] = std::max(score[list.slot], double{list.score});
+            }
+            std::copy_n(gain, sets_, groups_[g].gain);
+            std::copy_n(score, sets_, groups_[g].score);
+        }
+    }
+
+    // Rows that a list makes us look at; of the first place a guess from the fullest classes.
+    void measure(List& list) const {
+        uint64_t rows = 0;
+        for (uint32_t place = list.slot; place < longest_; ++place) {
+            if (place == 0) {
+                for (const size_t c : fullest_) {
+                    const LengthClass& in = field_.classes()[c];
+                    const auto [from, to] = field_.table.child(in, in.begin, in.end, 0, list.token);
+                    rows += to - from;
+                }
             } else {
-                ++next_[slot];
-                list(slot, candidate);
+                const auto [from, to] = field_.table.occurrences(place, list.token);
+                list.from = from;
+                rows += to - from;
+            }
+            if (!shared_) break;
+        }
+        list.rows = static_cast<uint32_t>(std::min<uint64_t>(rows, ~uint32_t{0}));
+    }
+
+    // Rows are sorted by their first token, so what the first slot gains is nearly constant over a block of rows: known
+    // for a posting of another slot before its row is looked at.
+    void prepare_blocks() {
+        std::vector<const List*> first;
+        for (const List& list : lists_)
+            if (list.slot == 0) first.push_back(&list);
+        rest_gain_ = field_.query.set(0).missing_gain();
+        if (first.size() > most_marked) {
+            std::nth_element(first.begin(), first.begin() + most_marked, first.end(),
+                             [](const List* a, const List* b) { return a->gain > b->gain; });
+            rest_gain_ = first[most_marked]->gain;
+            first.resize(most_marked);
+        }
+        const uint32_t rows = field_.table.rows();
+        block_shift_ = static_cast<unsigned>(std::max(4, static_cast<int>(std::bit_width(rows)) - 19));
+        blocks_.assign((rows >> block_shift_) + 1, 0);
+        double most = 0, least = 0;
+        for (const List* list : first) {
+            most = std::max(most, double{list->gain});
+            least = std::min(least, double{list->gain});
+        }
+        const double unit = (most - least) / 254;
+        block_gain_[0] = static_cast<float>(rest_gain_);
+        for (int q = 1; q < 256; ++q) block_gain_[q] = rounded_up(std::max(rest_gain_, least + unit * q));
+        marked_.assign(open_.size(), 0);
+        for (size_t c = 0; c < open_.size(); ++c) {
+            const LengthClass& in = field_.classes()[c];
+            marked_[c] = in.length > 1 && field_.possible(c) && (in.end - in.begin) > rows / 64;
+            if (!marked_[c]) continue;
+            for (const List* list : first) {
+                const auto [from, to] = field_.table.child(in, in.begin, in.end, 0, list->token);
+                if (from == to) continue;
+                const double steps = unit > 0 && unit < 1e300 ? std::ceil((list->gain - least) / unit) : 255.0;
+                const auto value = static_cast<uint8_t>(std::clamp(steps + 1, 1.0, 255.0));
+                for (uint32_t b = from >> block_shift_; b <= (to - 1) >> block_shift_; ++b) blocks_[b] = std::max(blocks_[b], value);
             }
         }
     }
 
-  private:
-    // The most a token can gain in a slot if its list has not been read.
-    double left(uint32_t slot) {
-        const uint32_t s = field_.query.shared() ? 0 : slot;
-        SlotSet& set = field_.query.set(s);
-        return next_[s] < set.size() ? double{set.best(next_[s]).gain} : set.missing_gain();
+    // An upper bound of every token's gain in every slot, by a hash of the token.
+    void prepare_quick() {
+        quick_.assign(sets_ * quick_size, static_cast<float>(field_.strict ? nothing : 0.0));
+        for (const List& list : lists_) {
+            float& at = quick_[list.slot * quick_size + quick_hash(list.token)];
+            at = std::max(at, list.gain);
+        }
+    }
+    static uint32_t quick_hash(uint32_t token) { return token * 0x9e3779b1u >> (32 - quick_bits); }
+
+    // The bounds that hold from a group on.
+    void limits(size_t g) {
+        const Group& group = g < groups_.size() ? groups_[g] : rest_;
+        auto of = [&](uint32_t t) { return shared_ ? 0 : t; };
+        for (uint32_t t = 0; t < longest_; ++t) slot_gain_[t] = group.gain[of(t)];
+        first_gain_ = rounded_up(slot_gain_[0]);
+        double gains = 0, scores = 0;
+        for (uint32_t m = 0; m <= longest_; ++m) {
+            gains_[m] = gains;
+            scores_[m] = scores;
+            if (m == longest_) break;
+            gains += group.gain[of(m)];
+            scores += group.score[of(m)];
+        }
+        for (uint32_t t = 0; t < longest_; ++t) {
+            gains = gains_[t];
+            scores = scores_[t];
+            for (uint32_t m = t + 1; m <= longest_; ++m) {
+                other_gains_[t][m] = gains;
+                other_scores_[t][m] = scores;
+                if (m == longest_) break;
+                gains += group.gain[of(m)];
+                scores += group.score[of(m)];
+            }
+        }
+    }
+
+    double unmet(size_t c) const {
+        const uint32_t m = field_.matched(c);
+        return std::min(field_.most_base(c) + gains_[m], scores_[m]) + field_.end(c);
     }
 
     // Which classes may still hold a docid that matters and has not been met; false if none does.
     bool close_classes() {
-        double sums[most_slots + 1] = {};
-        for (uint32_t t = 0; t < longest_; ++t) sums[t + 1] = sums[t] + left(t);
         bool any = false;
+        std::fill_n(least_score_, most_slots, std::numeric_limits<double>::infinity());
         for (size_t c = 0; c < open_.size(); ++c) {
-            open_[c] = field_.possible(c) && unmet(c, sums) >= field_.wanted(c) && unmet(c, sums) != nothing;
+            wanted_[c] = field_.wanted(c);
+            const double bound = unmet(c);
+            kinds_[c].wanted = rounded_down(wanted_[c] - field_.end(c), field_.query.magnitude());
+            open_[c] = field_.possible(c) && bound != nothing && bound >= wanted_[c];
             any |= open_[c];
+            if (!open_[c]) continue;
+            for (uint32_t t = 0; t < field_.matched(c); ++t) {
+                least_gain_[t][c] = wanted_[c] - other_gains_[t][field_.matched(c)] - field_.end(c);
+                if (t > 0) least_rest_[t][c] = wanted_[c] - (others_but_first(t, field_.matched(c))) - field_.end(c);
+                least_score_[t] = std::min(least_score_[t], wanted_[c] - other_scores_[t][field_.matched(c)] - field_.end(c));
+            }
         }
         return any;
     }
-    double unmet(size_t c, const double* sums) const { return field_.most_base(c) + sums[field_.matched(c)] + field_.end(c); }
 
-    void give_up() {
-        double sums[most_slots + 1] = {};
-        for (uint32_t t = 0; t < longest_; ++t) sums[t + 1] = sums[t] + left(t);
-        for (size_t c = 0; c < open_.size(); ++c)
-            if (open_[c]) effort_.leave(unmet(c, sums) / field_.divisor(c));
+    // What slots [1, m) but t can gain.
+    double others_but_first(uint32_t t, uint32_t m) const {
+        double sum = 0;
+        for (uint32_t u = 1; u < m; ++u)
+            if (u != t) sum += slot_gain_[u];
+        return sum;
     }
 
-    // Docids with the candidate's token in a slot.
-    void list(uint32_t slot, const Candidate& candidate) {
-        const bool shared = field_.query.shared();
-        double others[most_slots + 1] = {};  // the most that the first m slots but this one can add
-        for (uint32_t t = 0; t < longest_; ++t)
-            others[t + 1] = others[t] + (t == slot ? 0.0 : shared ? double{candidate.gain} : left(t));
-        slot_ = slot;
-        token_ = candidate.token;
-        auto room = [&](size_t c) { return candidate.gain + others[field_.matched(c)] + field_.end(c); };
-        if (slot == 0) {
-            for (size_t c = 0; c < open_.size(); ++c) {
-                if (!open_[c]) continue;
-                const LengthClass& in = field_.classes()[c];
-                const auto [from, to] = field_.table.child(in, in.begin, in.end, 0, candidate.token);
-                rows(c, room(c), to - from, [from = from](uint64_t i) { return from + static_cast<uint32_t>(i); });
+    void give_up() {
+        for (size_t c = 0; c < open_.size(); ++c)
+            if (open_[c]) effort_.leave(unmet(c) / field_.divisor(c));
+    }
+
+    void read(size_t from, size_t to) {
+        jobs_.clear();
+        for (size_t p = from; p < to; ++p) {
+            const List& list = lists_[p];
+            for (uint32_t place = list.slot; place < longest_; ++place) {
+                if (list.score >= least_score_[place]) find(list, static_cast<uint32_t>(p), place);
+                if (!shared_) break;
+            }
+        }
+        for (const Job& job : jobs_) {
+            if (job.place == 0) first_place(job);
+            else later_place(job);
+        }
+        flush();
+    }
+
+    // Where the docids of a list are. Their first bytes are on the way while the other lists are found.
+    void find(const List& list, uint32_t position, uint32_t place) {
+        ++effort_.spent;
+        if (place > 0) {
+            const auto [from, to] = shared_ ? field_.table.occurrences(place, list.token)
+                                            : std::pair<uint64_t, uint64_t>{list.from, list.from + list.rows};
+            if (from == to) return;
+            jobs_.push_back({from, to, position, static_cast<uint16_t>(place), 0});
+            field_.table.prefetch_postings(place, from);
+            if (!field_.levels.empty()) __builtin_prefetch(field_.levels.posted(place) + from);
+            return;
+        }
+        for (size_t c = 0; c < open_.size(); ++c) {
+            if (!matters(c, list, 0)) continue;
+            const LengthClass& in = field_.classes()[c];
+            const auto [from, to] = field_.table.child(in, in.begin, in.end, 0, list.token);
+            if (from == to) continue;
+            jobs_.push_back({from, to, position, 0, static_cast<uint16_t>(c)});
+            if (!field_.levels.empty()) __builtin_prefetch(field_.levels.data() + from);
+        }
+    }
+
+    // Whether a docid of class c that is first met in this list can matter.
+    bool matters(size_t c, const List& list, uint32_t place) const {
+        return open_[c] && list.score + other_scores_[place][field_.matched(c)] + field_.end(c) >= wanted_[c];
+    }
+
+    void first_place(const Job& job) {
+        const uint8_t* levels = field_.levels.empty() ? nullptr : field_.levels.data() + job.from;
+        sieve(job.of_class, lists_[job.list], job.list, 0, levels, job.to - job.from,
+              [&](uint64_t i) { return static_cast<uint32_t>(job.from + i); });
+    }
+
+    void later_place(const Job& job) {
+        uint64_t from = job.from;
+        const uint64_t to = job.to;
+        const uint32_t position = job.list, place = job.place;
+        const List& list = lists_[position];
+        const auto& classes = field_.classes();
+        const uint8_t* levels = field_.levels.empty() ? nullptr : field_.levels.posted(place);
+        size_t c = 0;
+        if (to - from <= 24) {  // row by row: runs would cost more than they save
+            for (; from < to; ++from) {
+                const uint32_t row = field_.table.posting(place, from);
+                while (c + 1 < classes.size() && row >= classes[c].end) ++c;
+                if (!open_[c] || row < classes[c].begin || classes[c].length <= place) continue;
+                const uint8_t level = levels ? levels[from] : uint8_t{0};
+                if (least_gain_[place][c] <= list.gain + field_.levels.at(c, level) && matters(c, list, place))
+                    touch({row, position, static_cast<uint16_t>(c), static_cast<uint8_t>(place), level});
             }
             return;
         }
-        auto [from, to] = field_.table.occurrences(slot, candidate.token);
-        auto posting = [&](uint64_t i) { return field_.table.posting(slot, i); };
-        for (size_t c = 0; c < open_.size() && from < to; ++c) {
-            const LengthClass& in = field_.classes()[c];
-            if (in.length <= slot) continue;
-            const uint64_t run = end_of_run(from, to, in.end, posting);
-            if (open_[c] && run > from)
-                rows(c, room(c), run - from, [&, first = from](uint64_t i) { return posting(first + i); });
+        while (from < to) {
+            const uint32_t row = field_.table.posting(place, from);
+            while (c + 1 < classes.size() && row >= classes[c].end) ++c;
+            const uint64_t run = std::max(from + 1, end_of_run(place, from, to, classes[c].end));
+            if (classes[c].length > place && matters(c, list, place))  // the class is too short only in a damaged table
+                sieve(c, list, position, place, levels ? levels + from : nullptr, run - from, [&, first = from](uint64_t i) {
+                    return std::clamp(field_.table.posting(place, first + i), classes[c].begin, classes[c].end - 1);
+                });
             from = run;
         }
     }
 
+    // Docids of class c that are in a list; only those whose level allows it are looked at.
+    template <class At>
+    void sieve(size_t c, const List& list, uint32_t position, uint32_t place, const uint8_t* levels, uint64_t count, At row) {
+        auto pass = [&](uint64_t i) {
+            touch({row(i), position, static_cast<uint16_t>(c), static_cast<uint8_t>(place), levels ? levels[i] : uint8_t{0}});
+        };
+        effort_.spent += count / 16;
+        if (levels == nullptr) {
+            for (uint64_t i = 0; i < count; ++i) pass(i);
+            return;
+        }
+        const unsigned least = field_.levels.least(c, least_gain_[place][c] - list.gain);
+        if (least > 255) return;
+        uint64_t i = 0;
+#if defined(__SSE2__)
+        const __m128i wanted = _mm_set1_epi8(static_cast<char>(least));
+        for (; i + 16 <= count; i += 16) {
+            const __m128i here = _mm_loadu_si128(reinterpret_cast<const __m128i*>(levels + i));
+            auto found = static_cast<unsigned>(_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_max_epu8(here, wanted), here)));
+            for (; found != 0; found &= found - 1) pass(i + static_cast<unsigned>(std::countr_zero(found)));
+        }
+#endif
+        for (; i < count; ++i)
+            if (levels[i] >= least) pass(i);
+    }
+
     // The first of [from, to) whose row is not below `row`.
-    template <class Posting> static uint64_t end_of_run(uint64_t from, uint64_t to, uint32_t row, Posting posting) {
-        if (from == to || posting(to - 1) < row) return to;
+    uint64_t end_of_run(uint32_t place, uint64_t from, uint64_t to, uint32_t row) const {
+        if (field_.table.posting(place, to - 1) < row) return to;
+        for (const uint64_t near = std::min(to, from + 8); from < near; ++from)
+            if (field_.table.posting(place, from) >= row) return from;
         while (from < to) {
             const uint64_t middle = (from + to) / 2;
-            if (posting(middle) < row) from = middle + 1;
+            if (field_.table.posting(place, middle) < row) from = middle + 1;
             else to = middle;
         }
         return from;
     }
 
-    template <class At> void rows(size_t c, double room, uint64_t count, At at) {
-        constexpr uint64_t chunk = 64;
-        const LengthClass& in = field_.classes()[c];
-        uint32_t waiting[chunk];
-        for (uint64_t start = 0; start < count; start += chunk) {
-            const uint64_t n = std::min(chunk, count - start);
-            effort_.spent += n;
-            const double wanted = field_.wanted(c);
-            uint64_t kept = 0;
-            if (field_.levels.empty()) {
-                if (room < wanted) return;
-                for (; kept < n; ++kept) waiting[kept] = std::clamp(at(start + kept), in.begin, in.end - 1);
-            } else {
-                const unsigned least = field_.levels.least(c, wanted - room);
-                if (least > 255) return;
-                uint32_t all[chunk];
-                for (uint64_t i = 0; i < n; ++i) {
-                    all[i] = std::clamp(at(start + i), in.begin, in.end - 1);
-                    __builtin_prefetch(field_.levels.data() + all[i]);
-                }
-                for (uint64_t i = 0; i < n; ++i) {
-                    waiting[kept] = all[i];
-                    kept += field_.levels[all[i]] >= least;
-                }
-            }
-            for (uint64_t i = 0; i < kept; ++i) field_.table.prefetch_tokens(in, waiting[i]);
-            for (uint64_t i = 0; i < kept; ++i) meet(c, in, waiting[i]);
+    void touch(Met met) {
+        if (met.place > 0 && marked_[met.of_class]) {
+            const float first = std::min(block_gain_[blocks_[met.row >> block_shift_]], first_gain_);
+            if (field_.levels.at(met.of_class, met.level) + lists_[met.list].gain + first < least_rest_[met.place][met.of_class]) return;
         }
+        field_.table.prefetch_tokens(field_.classes()[met.of_class], met.row);
+        waiting_[waiting_count_++] = met;
+        if (waiting_count_ == waiting_most) flush();
     }
 
-    // A docid with token_ in slot_. If another of its lists has been read, it was met there.
-    void meet(size_t c, const LengthClass& in, uint32_t row) {
-        const bool shared = field_.query.shared();
+    // A quick look at all tokens of those that wait; few pass. All sums first: nothing to decide, nothing to wait for.
+    void flush() {
+        effort_.spent += waiting_count_;
+        const size_t stride = shared_ ? 0 : quick_size;
+        float bounds[waiting_most];
+        for (size_t i = 0; i < waiting_count_; ++i) {
+            const Met& met = waiting_[i];
+            const Kind& kind = kinds_[met.of_class];
+            uint64_t at = kind.first_token + static_cast<uint64_t>(met.row - kind.begin) * kind.length;
+            const float* quick = quick_.data();
+            float sum = kind.low + kind.step * static_cast<float>(met.level);
+            for (uint32_t t = 0; t < kind.matched; ++t, ++at, quick += stride) sum += quick[quick_hash(field_.table.raw_token(at))];
+            bounds[i] = sum;
+        }
+        for (size_t i = 0; i < waiting_count_; ++i)
+            if (bounds[i] >= kinds_[waiting_[i].of_class].wanted) meet(waiting_[i]);
+        waiting_count_ = 0;
+    }
+
+    // A docid in one of its lists: nothing to do if it is in an earlier one.
+    void meet(const Met& met) {
+        const size_t c = met.of_class;
+        const LengthClass& in = field_.classes()[c];
+        const uint32_t token_here = lists_[met.list].token;
         double gains = 0;
         for (uint32_t t = 0, m = field_.matched(c); t < m; ++t) {
-            const uint32_t token = field_.table.token(in, row, t);
+            const uint32_t token = field_.table.token(in, met.row, t);
+            if (t == met.place) {
+                gains += lists_[met.list].gain;
+                continue;
+            }
             const SlotSet& set = field_.query.set(t);
             const uint32_t entry = set.find(token);
             if (entry == SlotSet::none) {
-                gains += set.missing_gain();
                 if (field_.strict) return;
                 continue;
             }
-            if (shared ? (token == token_ ? t < slot_ : set.done(entry)) : (t != slot_ && set.done(entry))) return;
+            if (set.place(entry) < met.list || (shared_ && token == token_here && t < met.place)) return;
             gains += set.gain(entry);
         }
-        if (field_.levels.base(c, row) + gains + field_.end(c) >= field_.wanted(c)) field_.consider(c, row);
+        if (field_.levels.base(c, met.row) + gains + field_.end(c) >= field_.wanted(c)) field_.consider(c, met.row);
     }
 
-    // What no list has met: every docid of the open classes.
-    void sweep() {
-        double sums[most_slots + 1] = {};
-        for (uint32_t t = 0; t < longest_; ++t) sums[t + 1] = sums[t] + left(t);
+    // What the first `read` lists have not met: every docid of the open classes.
+    void sweep(uint32_t read) {
         for (size_t c = 0; c < open_.size(); ++c) {
             if (!open_[c]) continue;
             const LengthClass& in = field_.classes()[c];
-            const double room = sums[field_.matched(c)] + field_.end(c);
+            const double room = gains_[field_.matched(c)] + field_.end(c);
             for (uint32_t row = in.begin; row < in.end; ++row) {
                 if (effort_.out()) {
-                    effort_.leave((field_.most_base(c) + room) / field_.divisor(c));
+                    effort_.leave(unmet(c) / field_.divisor(c));
                     break;
                 }
                 if (!field_.levels.empty() && field_.levels.base(c, row) + room < field_.wanted(c)) continue;
@@ -177,7 +517,7 @@ class Search {
                 for (uint32_t t = 0, m = field_.matched(c); t < m && !met; ++t) {
                     const SlotSet& set = field_.query.set(t);
                     const uint32_t entry = set.find(field_.table.token(in, row, t));
-                    met = entry == SlotSet::none ? field_.strict : set.done(entry);
+                    met = entry == SlotSet::none ? field_.strict : set.place(entry) < read;
                     if (entry != SlotSet::none) gains += set.gain(entry);
                 }
                 if (!met && field_.levels.base(c, row) + gains + field_.end(c) >= field_.wanted(c)) field_.consider(c, row);
@@ -185,75 +525,44 @@ class Search {
         }
     }
 
-    // Without a floor every slot must match, so the lists of one slot hold all that can be found: of the cheapest one.
-    void strict() {
-        std::vector<uint64_t> total(longest_);
-        for (uint32_t t = 0; t < longest_; ++t) {
-            SlotSet& set = field_.query.set(t);
-            for (size_t i = 0; i < set.size(); ++i) {
-                const uint32_t token = set.best(i).token;
-                if (t > 0) {
-                    const auto [from, to] = field_.table.occurrences(t, token);
-                    total[t] += to - from;
-                    continue;
-                }
-                for (const LengthClass& in : field_.classes()) {
-                    const auto [from, to] = field_.table.child(in, in.begin, in.end, 0, token);
-                    total[t] += to - from;
-                }
-            }
-        }
-        std::vector<uint32_t> through(open_.size());
-        for (size_t c = 0; c < open_.size(); ++c)
-            through[c] = static_cast<uint32_t>(std::min_element(total.begin(), total.begin() + field_.matched(c)) - total.begin());
-        for (uint32_t t = 0; t < longest_; ++t) {
-            SlotSet& set = field_.query.set(t);
-            for (size_t i = 0; i < set.size(); ++i) {
-                const Candidate candidate = set.best(i);
-                double best = nothing;
-                for (size_t c = 0; c < open_.size(); ++c) {
-                    const double reach = field_.bound(c) - set.most_gain() + candidate.gain;
-                    open_[c] = through[c] == t && field_.possible(c) && reach >= field_.wanted(c);
-                    if (open_[c]) best = std::max(best, reach / field_.divisor(c));
-                }
-                if (best == nothing) break;
-                if (effort_.out()) {
-                    effort_.leave(best);
-                    break;
-                }
-                strict_list(t, candidate);
-            }
-        }
-    }
-
-    void strict_list(uint32_t slot, const Candidate& candidate) {
-        slot_ = slot;
-        token_ = candidate.token;
-        auto room = [&](size_t c) { return field_.bound(c) - field_.query.set(slot).most_gain() + candidate.gain; };
-        auto [from, to] = slot > 0 ? field_.table.occurrences(slot, candidate.token) : std::pair<uint64_t, uint64_t>{0, 0};
-        for (size_t c = 0; c < open_.size(); ++c) {
-            const LengthClass& in = field_.classes()[c];
-            if (in.length <= slot) continue;
-            if (slot == 0) {
-                if (!open_[c]) continue;
-                const auto [first, last] = field_.table.child(in, in.begin, in.end, 0, candidate.token);
-                rows(c, room(c), last - first, [first = first](uint64_t i) { return first + static_cast<uint32_t>(i); });
-                continue;
-            }
-            auto posting = [&](uint64_t i) { return field_.table.posting(slot, i); };
-            const uint64_t run = end_of_run(from, to, in.end, posting);
-            if (open_[c] && run > from)
-                rows(c, room(c), run - from, [&, first = from](uint64_t i) { return posting(first + i); });
-            from = run;
-        }
-    }
-
+    static constexpr size_t waiting_most = 256;
+    static constexpr double overhead = 16;  // of a list, in rows
     Field& field_;
     Effort& effort_;
+    const bool shared_;
+    std::vector<uint8_t> open_;
+    std::vector<double> wanted_;
     uint32_t longest_ = 0, sets_ = 0;
-    uint32_t slot_ = 0, token_ = 0;
-    std::vector<size_t> next_;  // by set: lists that have been read
-    std::vector<bool> open_;
+    double most_floor_ = nothing;
+    std::vector<List> lists_;
+    std::vector<Group> groups_;
+    Group rest_{};
+    // Of docids not met before the group: what the first m slots gain and score at most, all of them and all but one.
+    double gains_[most_slots + 1] = {}, scores_[most_slots + 1] = {};
+    double other_gains_[most_slots][most_slots + 1], other_scores_[most_slots][most_slots + 1];
+    double least_score_[most_slots] = {};  // by slot: lists with less matter to no class
+    double slot_gain_[most_slots] = {};
+    float first_gain_ = 0;
+    std::vector<double> least_rest_[most_slots];  // the same without the first slot
+    static constexpr size_t most_marked = 1024;
+    std::vector<uint8_t> blocks_, marked_;
+    unsigned block_shift_ = 0;
+    float block_gain_[256];
+    double rest_gain_ = 0;
+    std::vector<double> least_gain_[most_slots];  // by slot and class: what base and gain of a docid must sum to
+    static constexpr unsigned quick_bits = 15;
+    static constexpr size_t quick_size = size_t{1} << quick_bits;
+    std::vector<float> quick_;
+    struct Kind {  // what the quick look needs of a class
+        uint64_t first_token;
+        uint32_t begin, length, matched;
+        float low, step, wanted;
+    };
+    std::vector<Kind> kinds_;
+    std::vector<size_t> fullest_;
+    std::vector<Job> jobs_;
+    Met waiting_[waiting_most];
+    size_t waiting_count_ = 0;
 };
 
 }  // namespace

@@ -45,7 +45,7 @@ Floor::Floor(std::vector<float> floors) : values(std::move(floors)) {
 }
 
 SlotSet::SlotSet(std::vector<std::pair<uint32_t, float>> scores, const Floor& floor, uint32_t vocabulary)
-    : missing_(floor.strict() ? nothing : 0.0) {
+    : missing_(floor.strict() ? nothing : 0.0), most_gain_(missing_) {
     const size_t n = scores.size();
     tokens_.reserve(n);
     scores_.reserve(n);
@@ -89,12 +89,14 @@ SlotSet::SlotSet(std::vector<std::pair<uint32_t, float>> scores, const Floor& fl
         const double gain = double{scores_[i]} - double{floor.base(tokens_[i])};
         gains_.push_back(rounded_up(floor.strict() ? gain : std::max(gain, 0.0)));
         items_.push_back({gains_[i], scores_[i], tokens_[i], i});
+        most_gain_ = std::max(most_gain_, double{gains_[i]});
     }
-    done_.assign(tokens_.size(), 0);
-    std::make_heap(items_.begin(), items_.end(), behind);
+    places_.resize(tokens_.size());
 }
 
 const Candidate& SlotSet::best(size_t k) {
+    if (!heaped_) std::make_heap(items_.begin(), items_.end(), behind);
+    heaped_ = true;
     for (; popped_ <= k; ++popped_)
         std::pop_heap(items_.begin(), items_.end() - static_cast<ptrdiff_t>(popped_), behind);
     return items_[items_.size() - 1 - k];

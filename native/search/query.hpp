@@ -58,7 +58,7 @@ class SlotSet {
     // The k-th best by gain, then by token; k < size(). Sorts no further than it must.
     const Candidate& best(size_t k);
     const Candidate& item(size_t i) const { return items_[i]; }  // in no order
-    double most_gain() { return items_.empty() ? missing_ : best(0).gain; }
+    double most_gain() const { return most_gain_; }
     double missing_gain() const { return missing_; }  // of a token that is no candidate
 
     uint32_t find(uint32_t token) const {
@@ -72,18 +72,19 @@ class SlotSet {
     }
     float score(uint32_t entry) const { return scores_[entry]; }
     float gain(uint32_t entry) const { return gains_[entry]; }
-    bool done(uint32_t entry) const { return done_[entry] != 0; }  // its occurrences have been looked at
-    void set_done(uint32_t entry) { done_[entry] = 1; }
-    void forget_done() { std::fill(done_.begin(), done_.end(), uint8_t{0}); }
+    // Where in the order of all lists that of an entry is read; of the inverted search.
+    uint32_t place(uint32_t entry) const { return places_[entry]; }
+    void set_place(uint32_t entry, uint32_t place) { places_[entry] = place; }
 
   private:
     static uint64_t hash_of(uint32_t token) { return (token + 1) * 0x9e3779b97f4a7c15ULL >> 12; }
     std::vector<Candidate> items_;  // a heap; the best ones, popped, at its end
     size_t popped_ = 0;
-    double missing_;
+    bool heaped_ = false;
+    double missing_, most_gain_;
     std::vector<uint32_t> tokens_;
     std::vector<float> scores_, gains_;
-    std::vector<uint8_t> done_;
+    std::vector<uint32_t> places_;
     std::vector<uint32_t> direct_, table_;
     std::vector<uint64_t> seen_;
     uint64_t table_mask_ = 0, seen_mask_ = 0;
@@ -102,10 +103,7 @@ class Query {
     uint32_t matched(uint32_t length) const { return length < slots_ ? length : slots_; }  // tokens that count
     double end(uint32_t length) const { return length < slots_ ? ends_[length] : 0.0; }
     double divisor(uint32_t length) const;
-    // Before another segment is searched.
-    void forget() {
-        for (SlotSet& set : sets_) set.forget_done();
-    }
+    double magnitude() const { return slack_ * 1e12; }  // no sum of scores is farther from 0
     double slack() const { return slack_; }  // more than any sum of bounds can be off by rounding
 
     // Of order "assigned": what a token scores in one slot of its own.

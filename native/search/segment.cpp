@@ -56,6 +56,16 @@ Levels::Levels(const DocidTable& table, const Floor& floor, uint32_t slots, cons
             level_[row] = static_cast<uint8_t>(std::min(level, 255.0));
         }
     });
+    if (!table.indexed()) return;
+    posted_.resize(std::min(table.indexed_places(), slots) - 1);
+    for (uint32_t place = 1; place <= posted_.size(); ++place) {
+        auto& posted = posted_[place - 1];
+        posted.resize(table.postings(place));
+        workers.run((posted.size() + slice - 1) / slice, [&](size_t item, unsigned) {
+            for (uint64_t i = item * slice, end = std::min<uint64_t>(posted.size(), i + slice); i < end; ++i)
+                posted[i] = level_[table.posting(place, i)];
+        });
+    }
 }
 
 unsigned Levels::least(size_t of_class, double wanted) const {

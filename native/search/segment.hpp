@@ -22,15 +22,19 @@ class Levels {
     bool empty() const { return level_.empty(); }  // strict: every base is 0
     uint8_t operator[](uint32_t row) const { return level_[row]; }
     const uint8_t* data() const { return level_.data(); }
+    // The same in the order of the postings of a place >= 1, so that a list can be sieved without a look at its rows.
+    const uint8_t* posted(uint32_t place) const { return posted_[place - 1].data(); }
     const Scale& scale(size_t of_class) const { return scales_[of_class]; }
     double base(size_t of_class, uint32_t row) const {
         return level_.empty() ? 0.0 : scales_[of_class].low + scales_[of_class].step * level_[row];
     }
+    double at(size_t of_class, uint8_t level) const { return scales_[of_class].low + scales_[of_class].step * level; }
     // The least level that may reach `wanted`; 256 if none does.
     unsigned least(size_t of_class, double wanted) const;
 
   private:
     std::vector<uint8_t> level_;
+    std::vector<std::vector<uint8_t>> posted_;
     std::vector<Scale> scales_;
 };
 

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pixnar.docids import DocidTable
-from pixnar.search import Decoder, SlotScores
+from pixnar.search import Decoded, Decoder, SlotScores
+from pixnar.search.decoder import Engine
 from pixnar.search.reference import Order, Query, Tokens, beam, best_docids, best_documents
 
 from .strategies import (
@@ -31,7 +32,7 @@ from .strategies import (
     tables,
 )
 
-ENGINES = ("auto", "brute", "best-first", "inverted")
+ENGINES: tuple[Engine, ...] = ("auto", "brute", "best-first", "inverted")
 AGGREGATES: dict[int | None, Any] = {1: "max", 2: 2, 3: 3, None: "logsumexp"}  # the reference's name -> the decoder's
 ORDERS: tuple[Order, ...] = ("slots", "any", "assigned")
 EVERY = 10**6
@@ -245,11 +246,11 @@ def test_dense_scores_equal_sparse_scores(docids: Names, query: Query, how: Sett
     for engine in ENGINES:
         one, other = (decoder.docids(scores, how.k, engine=engine, **way) for scores in (sparse(query), dense(query)))
         assert docid_rows(one.hits) == docid_rows(other.hits)
-        one, other = (
+        this, that = (
             decoder.documents(scores, how.k, aggregate="max", engine=engine, **way)
             for scores in (sparse(query), dense(query))
         )
-        assert document_rows(one.hits) == document_rows(other.hits)
+        assert document_rows(this.hits) == document_rows(that.hits)
     one, other = (decoder.beam(scores, how.k, width=width, **way) for scores in (sparse(query), dense(query)))
     assert docid_rows(one.hits) == docid_rows(other.hits)
 
@@ -299,7 +300,7 @@ TWO = Query([{0: -1.0, 1: -2.0}, {1: -0.5, 2: -0.25}], [0.0, -1.0], [-math.inf] 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("order", ORDERS)
-def test_k_may_exceed_the_table(engine: str, order: Order) -> None:
+def test_k_may_exceed_the_table(engine: Engine, order: Order) -> None:
     docids: Names = {(0, 1): {"b", "a"}, (1,): {"a"}}
     decoder = Decoder(DocidTable.in_memory(docids, VOCAB_SIZE), slots=2)
     found = decoder.docids(sparse(TWO), 10_000, order=order, engine=engine)
@@ -308,20 +309,20 @@ def test_k_may_exceed_the_table(engine: str, order: Order) -> None:
         ((1,), -3.0 if order == "slots" else -1.5, ("a",)),
     ]
     assert_exact(found)
-    found = decoder.documents(sparse(TWO), 10_000, aggregate="max", order=order, engine=engine)
-    assert document_rows(found.hits) == [("a", -1.5, (0, 1)), ("b", -1.5, (0, 1))]
-    assert_exact(found)
+    documents = decoder.documents(sparse(TWO), 10_000, aggregate="max", order=order, engine=engine)
+    assert document_rows(documents.hits) == [("a", -1.5, (0, 1)), ("b", -1.5, (0, 1))]
+    assert_exact(documents)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("order", ORDERS)
-def test_a_table_without_docids(engine: str, order: Order) -> None:
+def test_a_table_without_docids(engine: Engine, order: Order) -> None:
     table = DocidTable.in_memory({}, VOCAB_SIZE)
     decoder = Decoder(table, slots=2)
     tokens: Tokens = (0, 1)
 
     def hits() -> list[int]:
-        found = [
+        found: list[Decoded[Any]] = [
             decoder.docids(sparse(TWO), 5, order=order, engine=engine),
             decoder.documents(sparse(TWO), 5, aggregate="logsumexp", order=order, engine=engine),
         ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pixnar.docids.build import build_table
 from pixnar.docids.documents import Documents
+from pixnar.docids.files import add_files
 from pixnar.docids.filters import Filter, parse
 from pixnar.docids.table import DocidTable, LengthCount
 
-__all__ = ["DocidTable", "Documents", "Filter", "LengthCount", "build_table", "parse"]
+__all__ = ["DocidTable", "Documents", "Filter", "LengthCount", "add_files", "build_table", "parse"]

@@ -9,11 +9,12 @@ import numpy as np
 
 from pixnar import _native
 from pixnar.corpus import Corpus, open_corpus
+from pixnar.corpus.badrows import shown
 from pixnar.corpus.records import DocidRow
 from pixnar.docids.documents import Documents, write_documents
-from pixnar.docids.folder import TableFolder, new_folder
-from pixnar.docids.journal import Journal
-from pixnar.docids.table import DocidTable, write_generation
+from pixnar.docids.folder import TableFolder
+from pixnar.docids.generation import write_generation
+from pixnar.docids.table import LONGEST_DOCID, DocidTable
 from pixnar.errors import CorpusError
 from pixnar.progress import Progress
 from pixnar.vocab import TargetVocabulary
@@ -35,33 +36,52 @@ def build_table(
     """Encode every docid of a corpus and write the table to a folder, whole or not at all.
 
     Without the `index` the table is half the size, but slower to search where a floor or any order is asked for, and
-    cannot be changed. Without `spellings` hits show docids in their normal form.
+    documents cannot be removed from it. Without `spellings` hits show docids in their normal form. With `overwrite` a
+    table that is there is replaced in one step, at the end; whoever has it open keeps the old one until `refresh`.
     """
     source = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
-    with new_folder(path, overwrite=overwrite) as aside:
-        folder = TableFolder(aside)
-        vocabulary.save(folder.vocabulary)
-        write_documents(folder.file("documents"), source.documents(progress), threads=threads, progress=progress)
-        documents = Documents.open(folder.file("documents"))
+    folder = TableFolder(path)
+    with folder.building(overwrite=overwrite) as generation:
+        vocabulary.save(folder.new_file("vocabulary", generation))
+        path_of_documents = folder.new_file("documents", generation)
+        write_documents(path_of_documents, source.documents(progress), threads=threads, progress=progress)
+        documents = Documents.open(path_of_documents)
         builder = _native.DocidBuilder(len(vocabulary))
         for rows in _batches(source.docids(progress)):
             texts = [row.docid for row in rows]
             ids, offsets = vocabulary.encode_batch(texts, threads=threads)
-            if not (np.diff(offsets) > 0).all():
-                empty = texts[int(np.flatnonzero(np.diff(offsets) <= 0)[0])]
-                raise CorpusError(f"{source.name}: the docid {empty!r} has no text: give it a visible character")
+            _check_lengths(source, texts, offsets)
             numbers = documents.numbers([row.doc_id for row in rows])
             if (numbers < 0).any():
                 unknown = rows[int(np.flatnonzero(numbers < 0)[0])].doc_id
-                raise CorpusError(f"{source.name}: a docid names the document {unknown!r}, which is not in the corpus")
+                raise CorpusError(
+                    f"{source.name}: a docid names the document {shown(unknown)}, which is not in the corpus: "
+                    "leave the docid out, or add the document"
+                )
             spelled = [text.encode("utf-8", "surrogatepass") for text in texts] if spellings else []
             borders = np.zeros(len(rows) + 1 if spellings else 0, np.int64)
             np.cumsum([len(text) for text in spelled], out=borders[1:])
             builder.add(ids, offsets, numbers.astype(np.uint32), b"".join(spelled), borders)
-        table = write_generation(folder, 1, builder, len(documents), index, spellings, threads, progress)
-        Journal(folder.file("changes")).create()
-        folder.commit(1, {"corpus": source.name, "spellings": spellings, "docids": table.rows, "pairs": table.pairs})
+        write_generation(
+            folder,
+            generation,
+            builder,
+            len(documents),
+            index=index,
+            spelled=spellings,
+            vocabulary=folder.sealed("vocabulary", generation),
+            meta={"corpus": source.name},
+            threads=threads,
+            progress=progress,
+        )
     return DocidTable.open(path)
+
+
+def _check_lengths(source: Corpus, texts: list[str], offsets: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+    lengths = np.diff(offsets)
+    for at in np.flatnonzero((lengths < 1) | (lengths > LONGEST_DOCID)).tolist():
+        what = "has no text" if lengths[at] < 1 else f"has more than {LONGEST_DOCID:,} tokens"
+        raise CorpusError(f"{source.name}: the docid {shown(texts[at])} {what}: correct it, or leave it out")
 
 
 def _batches(rows: Iterator[DocidRow]) -> Iterator[list[DocidRow]]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
@@ -75,14 +75,15 @@ class Filter:
         """Whether one document's metadata meets it."""
         return self.condition.matches(metadata)
 
-    def mask(self, columns: Columns, n: int, *, strict: bool = True) -> Mask:
+    def mask(self, columns: Columns, n: int, *, strict: bool = True, known: Container[str] = ()) -> Mask:
         """Which of the n documents that `columns` are about meet it.
 
-        A key that has no column is an error or, if not `strict`, one that every document lacks.
+        A key that has no column is an error or, if not `strict` or `known` from elsewhere, one that every document
+        lacks.
         """
         found = {key: columns.column(key) for key in self.keys}
         for key, column in found.items():
-            if column is None and strict:
+            if column is None and strict and key not in known:
                 raise self._no_column(key, columns)
         return self.condition.mask(found.get, n)
 

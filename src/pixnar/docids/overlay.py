@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 
 from pixnar import _native
 from pixnar.corpus.records import Document
-from pixnar.docids.documents import Documents
+from pixnar.docids.blocks import damaged
+from pixnar.docids.columns import word_bytes
+from pixnar.docids.generation import Generation
 from pixnar.docids.journal import Change, Tokens
+from pixnar.errors import PixnarError
 
 Bits = NDArray[np.uint64]
 
@@ -28,28 +31,87 @@ class Added(NamedTuple):
 
 
 class Overlay:
-    """The sum of all changes to one table. A document that was removed and comes back is a new one."""
+    """The sum of all changes to one generation. A document, or docid, that was removed and comes back is a new one."""
 
-    def __init__(self, table: _native.DocidTable, documents: Documents) -> None:
-        self._table, self._documents = table, documents
-        self.dead: Bits | None = None
+    def __init__(self, base: Generation) -> None:
+        self.base = base
         self.removed = 0  # pairs
         self.pairs: dict[Tokens, dict[int, None]] = {}
-        self.spellings: dict[Tokens, str] = {}
         self.records: dict[int, Document] = {}  # of new documents, and of old ones that were described anew
         self.new: list[str] = []  # ids of new documents; the first has the number behind the last old one
         self.gone: set[int] = set()
         self.numbers: dict[str, int | None] = {}  # of ids that changed; None: removed
+        self.spellings: dict[Tokens, str] = {}  # of new docids, and of those that came back; "": none was given
         self._docids: dict[int, set[Tokens]] = {}  # by document, of the additions
+        self._looked_up: dict[str, int] = {}  # numbers of old documents that the change under way is about, or -1
+        self._places: dict[str, int] = {}  # by id of a new document: how many old ids come before it
+        self._dead: Bits | None = None
+        self._dead_shared = False
+
+    def share_dead(self) -> Bits | None:
+        """A bit for each removed pair of the large table; what is given away is not changed any more."""
+        self._dead_shared = True
+        return self._dead
 
     def number(self, doc_id: str) -> int | None:
         """The number of a document that is there."""
-        return self.numbers[doc_id] if doc_id in self.numbers else self._documents.number(doc_id)
+        if doc_id in self.numbers:
+            return self.numbers[doc_id]
+        if doc_id in self._looked_up:
+            return None if self._looked_up[doc_id] < 0 else self._looked_up[doc_id]
+        return self.base.documents.number(doc_id)
+
+    def document(self, doc_id: str) -> Document | None:
+        """What is kept about a document that is there."""
+        number = self.number(doc_id)
+        if number is None:
+            return None
+        return self.records.get(number) or self.base.documents.record(number)
+
+    def named(self, tokens: Tokens) -> list[int]:
+        """The numbers of the documents that a docid names; none if it is not there."""
+        first, numbers = self._row_pairs(self._find(tokens))
+        old = [number for at, number in enumerate(numbers.tolist()) if not self._is_dead(first + at)]
+        return [*old, *self.pairs.get(tokens, ())]
+
+    def spelling(self, tokens: Tokens) -> str | None:
+        """A docid as it was written, if it is there and that was kept."""
+        if self.base.spellings is None or not self._is_there(tokens):
+            return None
+        if tokens in self.spellings:
+            return self.spellings[tokens] or None
+        try:
+            return self.base.spellings[self._find(tokens)].decode("utf-8", "surrogatepass") or None
+        except UnicodeDecodeError as error:
+            raise damaged(self.base.where, "a spelling is not UTF-8") from error
+
+    def respelled(self) -> dict[int, bytes]:
+        """By row of the large table: the spellings that replace its own."""
+        rows = {self._find(tokens): word_bytes(text) for tokens, text in self.spellings.items()}
+        rows.pop(self.base.table.rows, None)
+        return rows
+
+    def check(self, change: Change) -> None:
+        """Raise if a change cannot be made; one that passes can."""
+        if self.base.table.indexed:
+            return
+        for doc_id in change.remove_documents:
+            number = self.number(doc_id)
+            if number is not None and number < len(self.base.documents):
+                raise PixnarError(
+                    f"{self.base.where} was built without its index, which finds the docids of a document to remove: "
+                    "build it again with the index"
+                )
 
     def apply(self, change: Change) -> None:
         """Take in a change."""
-        if self.dead is not None:
-            self.dead = self.dead.copy()  # searches that are under way keep the old one
+        if self._dead is not None and self._dead_shared:
+            self._dead = self._dead.copy()
+        self._dead_shared = False
+        ids = [doc_id for doc_id, _ in (*change.add, *change.remove_pairs)]
+        ids += (*change.remove_documents, *(document.doc_id for document in change.documents))
+        old = list(set(ids) - self.numbers.keys())  # looked up at once, which is much faster than one by one
+        self._looked_up = dict(zip(old, self.base.documents.numbers(old).tolist(), strict=True))
         for doc_id in change.remove_documents:
             self._remove_document(doc_id)
         for tokens in change.remove_docids:
@@ -58,9 +120,10 @@ class Overlay:
             if (number := self.number(doc_id)) is not None:
                 self._remove_pair(number, tokens)
         for i, (doc_id, tokens) in enumerate(change.add):
-            self._add(doc_id, tokens, change.spellings[i] if change.spellings else None)
+            self._add(doc_id, tokens, change.spellings[i] if change.spellings else "")
         for document in change.documents:
             self.records[self._number_or_new(document.doc_id)] = document
+        self._looked_up = {}
 
     def added(self, threads: int = 1) -> Added | None:
         """The additions as a table, or None without any."""
@@ -69,61 +132,66 @@ class Overlay:
         numbers = sorted({number for named in self.pairs.values() for number in named})
         local = {number: i for i, number in enumerate(numbers)}
         records = [(tokens, local[number]) for tokens, named in self.pairs.items() for number in named]
-        table = _native.DocidTable(table_of(records, self._table.vocabulary, len(numbers), threads))
+        table = _native.DocidTable(table_of(records, self.base.table.vocabulary, len(numbers), threads))
         twins = np.full(table.rows, _native.NO_TWIN, np.uint32)
         for row in range(table.rows):
-            found = self._table.find(table.tokens(row))
-            if found < self._table.rows:
+            found = self.base.table.find(table.tokens(row))
+            if found < self.base.table.rows:
                 twins[row] = found
         return Added(table, np.array(numbers, np.uint32), twins, self._keys())
 
     def _keys(self) -> NDArray[np.uint64]:
-        places: dict[str, tuple[int, bytes]] = {}
         for doc_id in self.new:
-            data = doc_id.encode("utf-8", "surrogatepass")
-            key: Callable[[int], bytes] = self._id_bytes
-            places[doc_id] = (bisect_left(self._by_rank, data, key=key), data)
+            if doc_id not in self._places:
+                self._places[doc_id] = bisect_left(self._by_rank, word_bytes(doc_id), key=self._id_bytes)
         keys = {}
-        for order, doc_id in enumerate(sorted(places, key=places.__getitem__)):
-            keys[doc_id] = (places[doc_id][0] << 32) + order + 1
+        for order, doc_id in enumerate(sorted(set(self.new), key=word_bytes)):
+            keys[doc_id] = (self._places[doc_id] << 32) + order + 1
         return np.array([keys[doc_id] for doc_id in self.new], np.uint64)
 
     @functools.cached_property
     def _by_rank(self) -> NDArray[np.uint32]:
-        order = np.empty(len(self._documents), np.uint32)
-        order[self._documents.rank] = np.arange(len(order), dtype=np.uint32)
+        documents = self.base.documents
+        order = np.zeros(len(documents), np.uint32)
+        try:
+            order[documents.rank] = np.arange(len(order), dtype=np.uint32)
+        except IndexError as error:
+            raise damaged(self.base.where, "its order of ids names documents that are not there") from error
         return order
 
     def _id_bytes(self, number: int) -> bytes:
-        return self._documents.doc_id(int(number)).encode("utf-8", "surrogatepass")
+        return word_bytes(self.base.documents.doc_id(int(number)))
 
     def _number_or_new(self, doc_id: str) -> int:
         number = self.number(doc_id)
         if number is None:
-            number = len(self._documents) + len(self.new)
+            number = len(self.base.documents) + len(self.new)
             self.new.append(doc_id)
             self.numbers[doc_id] = number
             self.records[number] = Document(doc_id, "", "", {})
         return number
 
-    def _add(self, doc_id: str, tokens: Tokens, spelling: str | None) -> None:
+    def _add(self, doc_id: str, tokens: Tokens, spelling: str) -> None:
+        if self.base.spellings is not None and not self._is_there(tokens):
+            self.spellings[tokens] = spelling
         number = self._number_or_new(doc_id)
         if (pair := self._pair(number, tokens)) is not None:
             self._mark(pair, False)
             return
         self.pairs.setdefault(tokens, {})[number] = None
         self._docids.setdefault(number, set()).add(tokens)
-        if spelling is not None:
-            self.spellings.setdefault(tokens, spelling)
 
     def _remove_document(self, doc_id: str) -> None:
         number = self.number(doc_id)
         if number is None:
             return
-        if number < len(self._documents):
-            for row in self._table.rows_of(number).tolist():
-                first, named = self._table.pairs_of(row)
-                self._mark(first + int(np.searchsorted(named, number)), True)
+        if number < len(self.base.documents):
+            for row in self.base.table.rows_of(number).tolist():
+                first, named = self._row_pairs(row)
+                place = int(np.searchsorted(named, number))
+                if place == len(named) or named[place] != number:
+                    raise damaged(self.base.where, f"its index names a docid that does not name {doc_id!r}")
+                self._mark(first + place, True)
         for tokens in self._docids.pop(number, ()):
             self._drop(number, tokens)
         self.numbers[doc_id] = None
@@ -131,11 +199,9 @@ class Overlay:
         self.gone.add(number)
 
     def _remove_docid(self, tokens: Tokens) -> None:
-        row = self._table.find(np.array(tokens, np.uint32))
-        if row < self._table.rows:
-            first, named = self._table.pairs_of(row)
-            for pair in range(first, first + len(named)):
-                self._mark(pair, True)
+        first, named = self._row_pairs(self._find(tokens))
+        for pair in range(first, first + len(named)):
+            self._mark(pair, True)
         for number in list(self.pairs.get(tokens, ())):
             self._docids[number].discard(tokens)
             self._drop(number, tokens)
@@ -151,27 +217,43 @@ class Overlay:
         del self.pairs[tokens][number]
         if not self.pairs[tokens]:
             del self.pairs[tokens]
-            self.spellings.pop(tokens, None)
+
+    def _find(self, tokens: Tokens) -> int:
+        """The row of the large table with these tokens, or the number of its rows."""
+        if not all(0 <= v < self.base.table.vocabulary for v in tokens):
+            return self.base.table.rows
+        return self.base.table.find(np.array(tokens, np.uint32))
+
+    def _row_pairs(self, row: int) -> tuple[int, NDArray[np.uint32]]:
+        """The first pair of a row, and the documents of its pairs, rising."""
+        if row == self.base.table.rows:
+            return 0, np.zeros(0, np.uint32)
+        return self.base.table.pairs_of(row)
 
     def _pair(self, number: int, tokens: Tokens) -> int | None:
         """Which pair of the large table this is, if it is one."""
-        row = self._table.find(np.array(tokens, np.uint32)) if number < len(self._documents) else self._table.rows
-        if row == self._table.rows:
+        if number >= len(self.base.documents):
             return None
-        first, named = self._table.pairs_of(row)
+        first, named = self._row_pairs(self._find(tokens))
         place = int(np.searchsorted(named, number))
         return first + place if place < len(named) and named[place] == number else None
 
+    def _is_there(self, tokens: Tokens) -> bool:
+        if tokens in self.pairs:
+            return True
+        first, named = self._row_pairs(self._find(tokens))
+        return any(not self._is_dead(pair) for pair in range(first, first + len(named)))
+
+    def _is_dead(self, pair: int) -> bool:
+        return self._dead is not None and bool(int(self._dead[pair // 64]) >> pair % 64 & 1)
+
     def _mark(self, pair: int, dead: bool) -> None:
-        if self.dead is None:
-            if not dead:
-                return
-            self.dead = np.zeros((self._table.pairs + 63) // 64, np.uint64)
-        word, bit = pair // 64, np.uint64(1 << pair % 64)
-        was = bool(self.dead[word] & bit)
-        if was != dead:
-            self.dead[word] ^= bit
-            self.removed += 1 if dead else -1
+        if self._is_dead(pair) == dead:
+            return
+        if self._dead is None:
+            self._dead = np.zeros((self.base.table.pairs + 63) // 64, np.uint64)
+        self._dead[pair // 64] ^= np.uint64(1 << pair % 64)
+        self.removed += 1 if dead else -1
 
 
 def table_of(

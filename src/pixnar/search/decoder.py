@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, Literal, NamedTuple, TypeVar
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pixnar import _native
 from pixnar.docids import DocidTable, Filter
-from pixnar.docids.table import Snapshot
+from pixnar.docids.snapshot import Snapshot
 from pixnar.search.scores import SlotScores
 
 Engine = Literal["auto", "brute", "best-first", "inverted", "enumerate"]
@@ -25,8 +25,36 @@ _ENGINES = ("auto", "brute", "best-first", "inverted", "enumerate", "beam")
 
 
 Rows = NDArray[np.uint32]
-# Segments, rows, documents and scores of the hits; exact, bound, gap, engine, work.
-_Found = tuple[Rows, Rows, Rows, NDArray[np.float64], bool, float, float, str, int]
+
+
+class _Found(NamedTuple):
+    """What the native side answers."""
+
+    segments: Rows
+    rows: Rows
+    documents: Rows
+    scores: NDArray[np.float64]
+    exact: bool
+    bound: float
+    gap: float
+    engine: str
+    work: int
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """How to decode, and what may be found."""
+
+    order: str
+    length_norm: float
+    engine: str
+    work_limit: int
+    allow: Iterable[str] | None
+    forbid: Iterable[str] | None
+    where: str | Filter | None
+    documents: bool = False
+    top: int = 1
+    width: int = 0
 
 
 class DocidHit(NamedTuple):
@@ -48,36 +76,30 @@ class DocumentHit(NamedTuple):
 Hit = TypeVar("Hit", DocidHit, DocumentHit)
 
 
-@dataclass(frozen=True)
 class Decoded(Generic[Hit]):
     """What was found, best first, and what is known about what was not.
 
     With ``exact`` nothing better exists. Otherwise no docid (or document) that was left out scores more than ``bound``,
     which is at most ``gap`` more than the last hit; both are infinite after a beam, which proves nothing, and ``gap``
-    is infinite when fewer than k were found before the work limit.
+    is infinite when fewer than k were found before the work limit. ``engine`` says how it was found, ``work`` how many
+    rows and nodes were looked at.
     """
 
-    exact: bool
-    bound: float
-    gap: float
-    engine: str
-    work: int
-    scores: NDArray[np.float64]
-    _hits: _Hits[Hit]
-
-    @property
-    def hits(self) -> list[Hit]:
-        """The hits; looked up when first asked for."""
-        return self._hits.all
-
-
-class _Hits(Generic[Hit]):
-    def __init__(self, make: Iterator[Hit]) -> None:
-        self._make = make
+    def __init__(self, found: _Found, hits: Callable[[], Iterator[Hit]]) -> None:
+        """Made by a `Decoder`."""
+        self.exact, self.bound, self.gap = found.exact, found.bound, found.gap
+        self.engine, self.work = found.engine, found.work
+        self.scores = found.scores
+        self._make: Callable[[], Iterator[Hit]] = hits
 
     @cached_property
-    def all(self) -> list[Hit]:
-        return list(self._make)
+    def hits(self) -> list[Hit]:
+        """The hits; looked up when first asked for."""
+        return list(self._make())
+
+    def __repr__(self) -> str:
+        proof = "exact" if self.exact else f"off by at most {self.gap:g}"
+        return f"Decoded({len(self.scores)} hits, {proof}, engine {self.engine!r})"
 
 
 class Decoder:
@@ -130,7 +152,7 @@ class Decoder:
         `work_limit` ends the search after about so many rows and nodes; the answer then says what it is worth.
         `allow`, `forbid` (document ids) and `where` (`country = "de" and price < 10`) restrict what may be found.
         """
-        return self._docids(scores, k, order, length_norm, engine, work_limit, 0, allow, forbid, where)
+        return self._docids(scores, k, _Wish(order, length_norm, engine, work_limit, allow, forbid, where))
 
     def beam(
         self,
@@ -147,7 +169,7 @@ class Decoder:
         """The k best docids that a beam of some width comes across; the paper's way, and not exact."""
         if width < 1:
             raise ValueError(f"a beam of width {width}: give 1 or more")
-        return self._docids(scores, k, order, length_norm, "beam", 0, width, allow, forbid, where)
+        return self._docids(scores, k, _Wish(order, length_norm, "beam", 0, allow, forbid, where, width=width))
 
     def documents(
         self,
@@ -167,82 +189,62 @@ class Decoder:
         if isinstance(aggregate, int) and aggregate < 1:
             raise ValueError(f"the best {aggregate} docids of a document: give 1 or more")
         top = {"max": 1, "logsumexp": 0}[aggregate] if isinstance(aggregate, str) else aggregate
-        snapshot, shelf = self._shelf()
-        allowed = self._table.allowed(allow, forbid, where)
-        found = self._run(shelf, scores, k, order, length_norm, engine, work_limit, True, top, 0, allowed)
-        segments, rows, documents, values, *rest = found
+        wish = _Wish(order, length_norm, engine, work_limit, allow, forbid, where, documents=True, top=top)
+        snapshot, shelf, allowed = self._view(wish)
+        found = self._run(shelf, scores, k, wish, allowed)
 
         def hits() -> Iterator[DocumentHit]:
-            ids = self._table.doc_ids(documents.tolist())
-            for doc_id, segment, row, score in zip(ids, segments, rows, values.tolist(), strict=True):
-                yield DocumentHit(doc_id, score, _tokens(snapshot, segment, row))
+            ids = snapshot.doc_ids(found.documents.tolist())
+            for i, doc_id in enumerate(ids):
+                yield DocumentHit(doc_id, float(found.scores[i]), _tokens(snapshot, found.segments[i], found.rows[i]))
 
-        return Decoded(*rest, values, _Hits(hits()))
+        return Decoded(found, hits)
 
-    def _docids(
-        self,
-        scores: SlotScores,
-        k: int,
-        order: Order,
-        length_norm: float,
-        engine: str,
-        work_limit: int,
-        width: int,
-        allow: Iterable[str] | None,
-        forbid: Iterable[str] | None,
-        where: str | Filter | None,
-    ) -> Decoded[DocidHit]:
-        snapshot, shelf = self._shelf()
-        allowed = self._table.allowed(allow, forbid, where)
-        found = self._run(shelf, scores, k, order, length_norm, engine, work_limit, False, 1, width, allowed)
-        segments, rows, _, values, *rest = found
+    def _docids(self, scores: SlotScores, k: int, wish: _Wish) -> Decoded[DocidHit]:
+        snapshot, shelf, allowed = self._view(wish)
+        found = self._run(shelf, scores, k, wish, allowed)
 
         def hits() -> Iterator[DocidHit]:
-            for segment, row, score in zip(segments.tolist(), rows.tolist(), values.tolist(), strict=True):
-                named = self._table.doc_ids(shelf.named(segment, row, allowed).tolist())
+            places = zip(found.segments.tolist(), found.rows.tolist(), found.scores.tolist(), strict=True)
+            for segment, row, score in places:
+                named = snapshot.doc_ids(shelf.named(segment, row, allowed).tolist())
                 yield DocidHit(_tokens(snapshot, segment, row), score, tuple(named))
 
-        return Decoded(*rest, values, _Hits(hits()))
+        return Decoded(found, hits)
 
     def _run(
-        self,
-        shelf: _native.Shelf,
-        scores: SlotScores,
-        k: int,
-        order: str,
-        length_norm: float,
-        engine: str,
-        work_limit: int,
-        documents: bool,
-        top: int,
-        width: int,
-        allowed: NDArray[np.uint64] | None,
-    ) -> tuple[
-        NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.float64], bool, float, float, str, int
-    ]:
+        self, shelf: _native.Shelf, scores: SlotScores, k: int, wish: _Wish, allowed: NDArray[np.uint64] | None
+    ) -> _Found:
         if scores.slots != self._slots:
             raise ValueError(f"the query has {scores.slots} slots, the decoder {self._slots}")
-        if order not in _ORDERS or engine not in _ENGINES:
-            raise ValueError(f"order {order!r}, engine {engine!r}: orders are {_ORDERS}, engines {_ENGINES}")
-        if k < 0 or work_limit < 0:
-            raise ValueError(f"k = {k}, work_limit = {work_limit}: neither can be negative")
-        return shelf.decode(
-            self._floor,
-            scores.tokens,
-            scores.scores,
-            scores.offsets,
-            scores.ends,
-            scores.is_dense,
-            k,
-            _ORDERS.index(order),
-            length_norm,
-            _ENGINES.index(engine),
-            work_limit,
-            documents,
-            top,
-            width,
-            allowed,
+        if wish.order not in _ORDERS or wish.engine not in _ENGINES:
+            raise ValueError(f"order {wish.order!r}, engine {wish.engine!r}: orders are {_ORDERS}, engines {_ENGINES}")
+        if k < 0 or wish.work_limit < 0:
+            raise ValueError(f"k = {k}, work_limit = {wish.work_limit}: neither can be negative")
+        return _Found(
+            *shelf.decode(
+                self._floor,
+                scores.tokens,
+                scores.scores,
+                scores.offsets,
+                scores.ends,
+                scores.is_dense,
+                k,
+                _ORDERS.index(wish.order),
+                wish.length_norm,
+                _ENGINES.index(wish.engine),
+                wish.work_limit,
+                wish.documents,
+                wish.top,
+                wish.width,
+                allowed,
+            )
         )
+
+    def _view(self, wish: _Wish) -> tuple[Snapshot, _native.Shelf, NDArray[np.uint64] | None]:
+        """What the table is now, and the documents that the wish allows of it."""
+        snapshot, shelf = self._shelf()
+        return snapshot, shelf, snapshot.allowed(wish.allow, wish.forbid, wish.where)
 
     def _shelf(self) -> tuple[Snapshot, _native.Shelf]:
         """What the table is now; only what changed since the last time is prepared again."""
