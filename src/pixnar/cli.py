@@ -502,6 +502,41 @@ def bench_vocab(
             file.write(vocab.markdown(results).encode())
 
 
+@bench_app.command("decode")
+def bench_decode(
+    docids: Annotated[str, typer.Option(help="Sizes of the generated tables, separated by commas.")] = "1e6,1e7",
+    queries: Annotated[int, typer.Option(help="Queries of each kind.", min=1)] = 200,
+    slots: Annotated[int, typer.Option(help="Slots of a query.", min=1, max=32)] = 8,
+    candidates: Annotated[int, typer.Option(help="Tokens with a score in each slot.", min=1)] = 1000,
+    k: Annotated[str, typer.Option("--k", help="Results wanted, separated by commas.")] = "10,100",
+    beams: Annotated[str, typer.Option(help="Widths of the beam, separated by commas.")] = "10,100",
+    repeats: Annotated[int, typer.Option(help="Times every query is asked; its best time counts.", min=1)] = 3,
+    seed: Annotated[int, typer.Option(help="Chooses the queries.")] = 0,
+    folder: Annotated[Path | None, typer.Option(help="Keep the generated tables here and reuse them.")] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Exact decoding and beams on generated tables: latency, recall, bytes per docid.
+
+    [bold]pixnar bench decode --docids 1e6 --queries 50[/bold]
+    """
+    from pixnar.benchmarks import decode
+
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    decode.run(
+        _sizes(docids, "--docids"),
+        queries=queries,
+        slots=slots,
+        candidates=candidates,
+        ks=_numbers(k, "--k"),
+        beams=_numbers(beams, "--beams"),
+        repeats=repeats,
+        seed=seed,
+        folder=folder,
+        out=json_file,
+    )
+
+
 @app.command("demo")
 def demo(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder to work in.")] = Path("demo"),
@@ -561,6 +596,16 @@ def _numbers(text: str, option: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError as error:
         raise typer.BadParameter(f"{option} {text!r} is no list of numbers: write e.g. 32768,131072") from error
+
+
+def _sizes(text: str, option: str) -> list[int]:
+    try:
+        sizes = [int(float(part)) for part in text.split(",")]
+    except (ValueError, OverflowError) as error:
+        raise typer.BadParameter(f"{option} {text!r} is no list of sizes: write e.g. 1e6,1e7") from error
+    if min(sizes) < 1:
+        raise typer.BadParameter(f"{option} {text!r}: sizes are 1 or more")
+    return sizes
 
 
 def _tell_skipped(skipped: Skipped) -> None:

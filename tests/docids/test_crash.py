@@ -25,7 +25,7 @@ def run(how: str, folder: Path, *numbers: float) -> dict[str, int]:
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     done = run("random", tmp_path, 250, 1)
     assert done["kills"] == 250
-    assert done["operations"] > 250  # or the children were killed before they did anything
+    assert done["operations"] > 50  # or the children were killed before they did anything
     assert min(done["change"], done["compact"], done["build"], done["taken"], done["lost"]) > 0
 
 
