@@ -68,13 +68,15 @@ void compare(const Stock& stock, const Asked& asked, Random& random) {
         const Twin twin(asked, order, length_norm);
         const std::vector<Found> found = allowed_of(twin.ranking(stock.alive), allows);
         const auto ask = [&](Engine engine, bool documents, uint64_t limit, size_t width = 0) {
-            return decode(ready.shelf, ready.floor, ready.by_floor, arrays.view(), {k, order, length_norm, engine, limit, documents, 1, width});
+            return decode(ready.shelf, ready.floor, ready.by_floor, arrays.view(),
+                          {k, order, length_norm, engine, limit, documents, 1, width});
         };
         const auto tokens_of = [&](const Hit& hit) { return ready.shelf.segments[hit.place.segment].table->tokens(hit.place.row); };
         const auto same = [&](const Answer& answer, const std::vector<Found>& wanted) {
             require(answer.hits.size() == std::min(k, wanted.size()), "as many docids as the twin finds");
             for (size_t i = 0; i < answer.hits.size(); ++i)
-                require(answer.hits[i].score == wanted[i].score && tokens_of(answer.hits[i]) == *wanted[i].tokens, "the twin's docids");
+                require(answer.hits[i].score == wanted[i].score && tokens_of(answer.hits[i]) == *wanted[i].tokens,
+                        "the twin's docids");
         };
         const auto documents = documents_of(found, 1, allows, [&](uint32_t document) { return ready.shelf.key(document); });
         for (const Engine engine : {Engine::brute_force, Engine::best_first, Engine::inverted, Engine::enumerate}) {
@@ -85,7 +87,8 @@ void compare(const Stock& stock, const Asked& asked, Random& random) {
             const Answer named = ask(engine, true, 0);
             require(named.exact && named.hits.size() == std::min(k, documents.size()), "as many documents as the twin finds");
             for (size_t i = 0; i < named.hits.size(); ++i)
-                require(named.hits[i].document == documents[i].document && named.hits[i].score == documents[i].score, "the twin's documents");
+                require(named.hits[i].document == documents[i].document && named.hits[i].score == documents[i].score,
+                        "the twin's documents");
             const Answer limited = ask(engine, false, 1 + random.below(60));
             if (limited.exact) same(limited, found);
         }

@@ -157,7 +157,10 @@ class Twin {
                 const double own = x(slots_[t], tokens[i]);
                 if (own == nothing) continue;
                 for (size_t taken = 0; taken < sums.size(); ++taken)
-                    if (!(taken >> t & 1)) longer[taken | size_t{1} << t] = std::max(longer[taken | size_t{1} << t], sums[taken] + own);
+                    if (!(taken >> t & 1)) {
+                        double& sum = longer[taken | size_t{1} << t];
+                        sum = std::max(sum, sums[taken] + own);
+                    }
             }
             sums.swap(longer);
         }

@@ -87,7 +87,7 @@ inline bool decode_all(const DocidTable& table, const DocidTable* added, Random&
     std::vector<float> floors;
     if (!random.one_in(3) && table.vocabulary() < 1 << 16)
         for (uint32_t v = 0; v < table.vocabulary(); ++v)
-            floors.push_back(random.one_in(4) ? -std::numeric_limits<float>::infinity() : -1.0f - static_cast<float>(random.below(8)));
+            floors.push_back(random.one_in(4) ? static_cast<float>(nothing) : -1.0f - static_cast<float>(random.below(8)));
     const Floor floor(floors);
     std::vector<uint32_t> by_floor(floor.values.size());
     for (uint32_t v = 0; v < by_floor.size(); ++v) by_floor[v] = v;
@@ -136,17 +136,19 @@ inline bool decode_all(const DocidTable& table, const DocidTable* added, Random&
         ends.push_back(-static_cast<float>(random.below(8)) / 8);
     }
     const SlotScores asked{tokens, scores, offsets, ends, false};
-    const bool indexed = std::all_of(shelf.segments.begin(), shelf.segments.end(), [](const Segment& in) { return in.table->indexed(); });
-    for (const Engine engine : {Engine::brute_force, Engine::best_first, Engine::inverted, Engine::enumerate, Engine::beam, Engine::automatic}) {
-        if ((engine == Engine::inverted && !indexed) || (engine == Engine::enumerate && !(indexed && shelf.filtered))) continue;
+    bool indexed = true;
+    for (const Segment& in : shelf.segments) indexed &= in.table->indexed();
+    for (const Engine engine : {Engine::automatic, Engine::brute_force, Engine::best_first, Engine::inverted, Engine::enumerate,
+                                Engine::beam}) {
+        if ((engine == Engine::inverted || engine == Engine::enumerate) && !indexed) continue;
+        if (engine == Engine::enumerate && !shelf.filtered) continue;
         for (const bool documents : {false, true}) {
             Wish wish{1 + size_t{random.below(60)}, static_cast<Order>(random.below(engine == Engine::beam ? 2 : 3)),
                       random.below(3) * 0.5, engine, random.one_in(4) ? 1 + random.below(300) : 0, documents,
                       indexed ? random.below(4) : 1, 1 + size_t{random.below(20)}};
-            const std::vector<Hit> hits = decode(shelf, floor, by_floor, asked, wish).hits;
-            good &= hits.size() <= wish.k;
-            for (const Hit& hit : hits) {
-                good &= hit.place.segment < shelf.segments.size() && hit.place.row < shelf.segments[hit.place.segment].table->rows();
+            for (const Hit& hit : decode(shelf, floor, by_floor, asked, wish).hits) {
+                good &= hit.place.segment < shelf.segments.size();
+                good &= hit.place.row < shelf.segments[hit.place.segment].table->rows();
                 good &= !documents || hit.document < shelf.documents;
                 for (const uint32_t document : shelf.named(hit.place)) good &= document < shelf.documents;
             }

@@ -53,7 +53,8 @@ class Case {
         for (size_t i = 0; i < answer.hits.size() && i < found_.size(); ++i) {
             std::vector<uint32_t> wanted;
             std::copy_if(found_[i].documents->begin(), found_[i].documents->end(), std::back_inserter(wanted), allows());
-            std::sort(wanted.begin(), wanted.end(), [&](uint32_t a, uint32_t b) { return ready_.shelf.key(a) < ready_.shelf.key(b); });
+            const Shelf& shelf = ready_.shelf;
+            std::sort(wanted.begin(), wanted.end(), [&](uint32_t a, uint32_t b) { return shelf.key(a) < shelf.key(b); });
             CHECK_EQ(ready_.shelf.named(answer.hits[i].place), wanted);
         }
     }
@@ -98,7 +99,8 @@ class Case {
             if (i > 0) good &= in_order(answer.hits[i - 1], answer.hits[i]);
         }
         says(CHECK(good), engine, limit);
-        const auto left_out = std::find_if(found_.begin(), found_.end(), [&](const Found& found) { return !listed.contains(*found.tokens); });
+        const auto left_out = std::find_if(found_.begin(), found_.end(),
+                                           [&](const Found& found) { return !listed.contains(*found.tokens); });
         if (left_out != found_.end()) says(CHECK(within(left_out->score, answer, k)), engine, limit);
         return false;
     }
@@ -120,7 +122,8 @@ class Case {
                     *known->second->tokens == tokens_of(hit.place);
         }
         says(CHECK(good), engine, limit);
-        const auto left_out = std::find_if(wanted.begin(), wanted.end(), [&](const FoundDocument& found) { return !listed.contains(found.document); });
+        const auto left_out = std::find_if(wanted.begin(), wanted.end(),
+                                           [&](const FoundDocument& found) { return !listed.contains(found.document); });
         if (left_out != wanted.end()) says(CHECK(within(left_out->score, answer, k)), engine, limit);
         return false;
     }
@@ -168,7 +171,8 @@ class Case {
 
     void says(bool good, Engine engine, uint64_t number) const {
         if (!good && failed <= 20)
-            std::fprintf(stderr, "  %s, engine %s, %llu\n", name_.c_str(), name_of(engine), static_cast<unsigned long long>(number));
+            std::fprintf(stderr, "  %s, engine %s, %llu\n", name_.c_str(), name_of(engine),
+                         static_cast<unsigned long long>(number));
     }
 
     const Stock& stock_;
@@ -215,9 +219,10 @@ void check_query(Random& random, const Stock& stock, const AskedShape& shape, Or
         const uint64_t top = random.pick(std::vector<uint64_t>{1, 3, 0});
         const std::vector<FoundDocument> documents = asking.documents(top);
         for (const Engine engine : engines) asking.check_documents(engine, k, top, documents);
-        if (order != Order::assigned && stock.alive.size() <= 10000) asking.check_beam(twin, random.pick(std::vector<size_t>{1, 5, 60}), k);
+        if (order != Order::assigned && stock.alive.size() <= 10000)
+            asking.check_beam(twin, random.pick(std::vector<size_t>{1, 5, 60}), k);
         for (const Engine engine : {Engine::brute_force, Engine::best_first, Engine::inverted}) {
-            const uint64_t limit = random.pick(std::vector<uint64_t>{1, 7, 50, 400, stock.table->rows() / 3 + 1, stock.table->rows() * 3ull});
+            const uint64_t rows = stock.table->rows(), limit = random.pick(std::vector<uint64_t>{1, 7, 50, 400, rows / 3 + 1, rows * 3});
             const bool exact = asking.check_limited(engine, k, limit);
             ++(exact ? exact_within_limit : cut_short);
             asking.check_limited_documents(engine, std::min<size_t>(k, 100), top, limit, documents);
@@ -248,8 +253,8 @@ void test_against_twin() {
             // Mostly few candidates, whose look-up is hashed; at times so many that it is direct.
             const uint32_t few = std::max(1u, shape.vocabulary / (order == Order::slots ? 12 : 12 * slots));
             asked.candidates = std::min(600u, random.one_in(4) ? shape.vocabulary : 1 + random.below(few));
-            const std::string where = "docids " + shown(shape.docids) + " vocabulary " + shown(shape.vocabulary) + " query " + shown(q);
-            check_query(random, *stock, asked, order, where);
+            check_query(random, *stock, asked, order,
+                        "docids " + shown(shape.docids) + " vocabulary " + shown(shape.vocabulary) + " query " + shown(q));
         }
     }
     std::printf("%llu docids found; with a limit %llu exact, %llu not\n", static_cast<unsigned long long>(results),
@@ -276,7 +281,8 @@ void test_empty_tables() {
             ready.filter([](uint32_t) { return true; });
             const AskedArrays arrays(asked);
             for (const Order order : {Order::slots, Order::any, Order::assigned})
-                for (const Engine engine : {Engine::brute_force, Engine::best_first, Engine::inverted, Engine::enumerate, Engine::beam})
+                for (const Engine engine : {Engine::brute_force, Engine::best_first, Engine::inverted, Engine::enumerate,
+                                            Engine::beam})
                     for (const bool documents : {false, true}) {
                         if (engine == Engine::beam && order == Order::assigned) continue;
                         const Answer answer = decode(ready.shelf, ready.floor, ready.by_floor, arrays.view(),
@@ -310,7 +316,8 @@ void test_errors() {
     CHECK_THROWS(std::invalid_argument, fit, with([](S s) { s.scores = s.scores.first(s.scores.size() - 1); }));
     CHECK_THROWS(std::invalid_argument, fit, with([](S s) { s.dense = true; }));
     const auto all = static_cast<int64_t>(arrays.view().tokens.size());
-    for (const std::vector<int64_t>& offsets : std::vector<std::vector<int64_t>>{{-1, 1, 2, 3}, {0, 2, 1, 3}, {0, 1, 2, all + 1}, {0, all + 1, all + 1, all + 1}})
+    const std::vector<std::vector<int64_t>> wrong{{-1, 1, 2, 3}, {0, 2, 1, 3}, {0, 1, 2, all + 1}, {0, all + 1, all + 1, all + 1}};
+    for (const std::vector<int64_t>& offsets : wrong)
         CHECK_THROWS(std::invalid_argument, fit, with([&](S s) { s.offsets = offsets; }));
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
         const std::vector<float> scores(arrays.view().scores.size(), bad), ends{0, bad, 0}, dense(3 * 20, bad);

@@ -50,8 +50,8 @@ template <class T> void scramble(std::vector<T>& array, Random& random) {
 std::vector<std::unique_ptr<Stock>> stocks() {
     Random random(21);
     std::vector<std::unique_ptr<Stock>> made;
-    for (const StockShape& shape : {StockShape{400, 60, 150, 9, true}, StockShape{60, 3, 5, 40, true}, StockShape{500, 2000, 90, 4, true},
-                                    StockShape{3, 1, 1, 2, true}, StockShape{300, 300, 300, 3, true}})
+    for (const StockShape& shape : std::vector<StockShape>{{400, 60, 150, 9, true}, {60, 3, 5, 40, true}, {500, 2000, 90, 4, true},
+                                                           {3, 1, 1, 2, true}, {300, 300, 300, 3, true}})
         made.push_back(random_stock(random, shape));
     return made;
 }
@@ -90,19 +90,22 @@ void test_changed_sizes() {
 void test_shapes() {
     Random random(24);
     for (const auto& stock : stocks()) {
-        for (size_t i = 0; i < stock->store.shape.size(); ++i)
-            for (uint64_t value : {uint64_t{0}, uint64_t{1}, uint64_t{2}, uint64_t{31}, uint64_t{32}, uint64_t{33}, uint64_t{65536}, uint64_t{65537},
-                                   uint64_t{0xfffffffe}, uint64_t{0xffffffff}, uint64_t{1} << 32, (uint64_t{1} << 40) - 1, uint64_t{1} << 40,
-                                   uint64_t{1} << 63, ~uint64_t{0}, stock->store.shape[i] + 1, stock->store.shape[i] - 1, 2 * stock->store.shape[i]}) {
+        for (size_t i = 0; i < stock->store.shape.size(); ++i) {
+            const uint64_t good = stock->store.shape[i];
+            for (const uint64_t value : std::vector<uint64_t>{0, 1, 2, 31, 32, 33, 65536, 65537, 0xfffffffe, 0xffffffff, 1ull << 32,
+                                                              (1ull << 40) - 1, 1ull << 40, 1ull << 63, ~0ull, good + 1, good - 1,
+                                                              2 * good}) {
                 if (sanitized && random.one_in(2)) continue;
                 TableStore spoiled = stock->store;
                 spoiled.shape[i] = value;
                 use(spoiled, &*stock->added, random);
             }
+        }
         // Without rows, documents or classes.
         for (const std::vector<uint64_t>& shape : std::vector<std::vector<uint64_t>>{
                  {}, {0}, std::vector<uint64_t>(8), {5, 0, 0, 0, 0, 0, 0, 0}, {5, 0, 9, 0, 0, 0, 0, 0}, {5, 0, 0, 0, 0, 1, 0, 0},
-                 {5, 0, 3, 0, 32, 1, 0, 9}, {0, 1, 1, 1, 1, 1, 1, 1, 1, 1}, {1, 1, 0, 1, 1, 1, 1, 1, 1, 1}, {1, 1, 1, 0, 1, 0, 1, 0, 1, 1},
+                 {5, 0, 3, 0, 32, 1, 0, 9}, {0, 1, 1, 1, 1, 1, 1, 1, 1, 1}, {1, 1, 0, 1, 1, 1, 1, 1, 1, 1},
+                 {1, 1, 1, 0, 1, 0, 1, 0, 1, 1},
                  {0xfffffffe, 0, 0xfffffffe, 0, 0, 0, 0, 0}, {0xfffffffe, 0, 3, 7, 32, 0, 0, 7}}) {
             TableStore spoiled = stock->store;
             spoiled.shape = shape;
@@ -117,6 +120,7 @@ int main() {
     test_changed_values();
     test_changed_sizes();
     test_shapes();
-    std::printf("%llu tables used, %llu refused\n", static_cast<unsigned long long>(used), static_cast<unsigned long long>(refused));
+    std::printf("%llu tables used, %llu refused\n", static_cast<unsigned long long>(used),
+                static_cast<unsigned long long>(refused));
     return checks_done();
 }

@@ -291,7 +291,8 @@ void test_many_rows() {
     std::vector<Record> records;
     constexpr uint32_t documents = 50000;
     for (uint32_t i = 0; i < 160000; ++i)
-        records.push_back({{random.one_in(10) ? random.below(3000) : 7, random.below(3000), random.below(3000)}, random.below(documents)});
+        records.push_back({{random.one_in(10) ? random.below(3000) : 7, random.below(3000), random.below(3000)},
+                           random.below(documents)});
     for (uint32_t i = 0; i < 80000; ++i)
         records.push_back({{random.below(3000), random.below(3000)}, random.below(documents)});
     const TableStore one = build_table(records, 3000, documents, true, 1);
