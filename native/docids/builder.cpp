@@ -92,18 +92,23 @@ void DocidBuilder::add(std::span<const uint32_t> ids, std::span<const int64_t> o
         if (id >= vocabulary_)
             throw std::out_of_range("token id " + std::to_string(id) + " is not below the vocabulary size " +
                                     std::to_string(vocabulary_));
-    spelled_ = spelled;
+    // All of it is looked at before any of it is taken.
     for (size_t i = 0; i < n; ++i) {
         if (offsets[i + 1] <= offsets[i]) throw std::invalid_argument("a docid without tokens");
-        const auto length = static_cast<uint64_t>(offsets[i + 1] - offsets[i]);
-        if (length > longest_docid) throw std::length_error("a docid has more than 65,536 tokens: shorten it");
-        Records& records = by_length_[static_cast<uint32_t>(length)];
+        if (offsets[i + 1] - offsets[i] > longest_docid) throw std::length_error("a docid has more than 65,536 tokens: shorten it");
+        if (!spelled) continue;
+        if (text_offsets[i + 1] < text_offsets[i]) throw std::invalid_argument("offsets do not fit the spellings");
+        if (text_offsets[i + 1] - text_offsets[i] > std::numeric_limits<uint32_t>::max())
+            throw std::length_error("a spelling has more than 4 GB");
+    }
+    spelled_ = spelled;
+    for (size_t i = 0; i < n; ++i) {
+        Records& records = by_length_[static_cast<uint32_t>(offsets[i + 1] - offsets[i])];
         if (records.documents.size() >= std::numeric_limits<uint32_t>::max() - 1)
             throw std::length_error("more than 4 billion docids of one length");
         records.tokens.insert(records.tokens.end(), ids.begin() + offsets[i], ids.begin() + offsets[i + 1]);
         records.documents.push_back(documents[i]);
         if (!spelled) continue;
-        if (text_offsets[i + 1] < text_offsets[i]) throw std::invalid_argument("offsets do not fit the spellings");
         const auto size = static_cast<uint32_t>(text_offsets[i + 1] - text_offsets[i]);
         records.spellings.push_back(texts_.size());
         texts_.append(reinterpret_cast<const char*>(&size), sizeof size);
@@ -123,7 +128,8 @@ TableStore DocidBuilder::finish(uint32_t documents, bool index, const Workers& w
 
     // Sort and deduplicate every class; the first record of a row stands for it.
     uint64_t row_count = 0;
-    for (auto& [length, records] : by_length_) {
+    for (auto& [of_length, records] : by_length_) {
+        const uint32_t length = of_length;  // lambdas cannot capture a binding everywhere
         const auto order = sorted_records(records.tokens, records.documents, length, vocabulary_,
                                           workers.named("sorting docids: " + std::to_string(length) + " tokens"));
         std::vector<uint32_t> rows;

@@ -43,7 +43,7 @@ Answer decode(const Shelf& shelf, const Floor& floor, std::span<const uint32_t> 
     Effort effort{wish.work_limit};
     const bool indexed = std::all_of(shelf.segments.begin(), shelf.segments.end(),
                                      [](const Segment& segment) { return segment.table->indexed(); });
-    if (!indexed && (wish.engine == Engine::inverted || (wish.documents && wish.top != 1)))
+    if (!indexed && (wish.engine == Engine::inverted || (wish.documents && (wish.top != 1 || wish.work_limit != 0))))
         throw std::invalid_argument("this table was built without its index: build it again with one");
     if (wish.engine == Engine::enumerate && (!shelf.filtered || !indexed))
         throw std::invalid_argument("enumerate goes through the documents a filter allows: give a filter, and a table with its index");
@@ -67,7 +67,7 @@ Answer decode(const Shelf& shelf, const Floor& floor, std::span<const uint32_t> 
             else inverted(field, effort);
         }
     }
-    if (effort.unseen != nothing && indexed) collector->complete();
+    if (effort.unseen != nothing) collector->complete();
     answer.hits = collector->best();
     answer.work = effort.spent;
     const double unseen = effort.unseen == nothing ? nothing : effort.unseen + collector->head_room();

@@ -55,12 +55,6 @@ float rounded_up(double value) {
     return near < value ? std::nextafter(near, std::numeric_limits<float>::infinity()) : near;
 }
 
-// Low enough that sums of a few floats, in any order, cannot end up below it by rounding alone.
-float rounded_down(double value, double magnitude) {
-    if (value == nothing) return static_cast<float>(nothing);
-    return static_cast<float>(value - 1e-6 * magnitude);
-}
-
 class Search {
   public:
     Search(Field& field, Effort& effort)
@@ -71,7 +65,7 @@ class Search {
         // What a token that no list names can score.
         const Floor& floor = field.scorer.floor();
         most_floor_ = floor.strict() ? nothing : double{floor.most};
-        for (uint32_t t = 0; t < longest_; ++t) least_gain_[t].resize(open_.size()), least_rest_[t].resize(open_.size());
+        for (uint32_t t = 0; t < longest_; ++t) least_gain_[t].resize(open_.size());
         fullest_.resize(open_.size());
         std::iota(fullest_.begin(), fullest_.end(), size_t{0});
         const auto size = [&](size_t c) { return field.classes()[c].end - field.classes()[c].begin; };
@@ -80,8 +74,7 @@ class Search {
         for (size_t c = 0; c < open_.size(); ++c) {
             const LengthClass& in = field.classes()[c];
             const auto& scale = field.levels.scale(c);
-            kinds_.push_back({in.first_token, in.begin, in.length, field.matched(c), static_cast<float>(scale.low),
-                              static_cast<float>(scale.step), 0});
+            kinds_.push_back({in.first_token, in.begin, in.length, field.matched(c), scale.low, scale.step, 0});
         }
         gather();
         prepare_quick();
@@ -252,15 +245,26 @@ class Search {
         }
     }
 
-    // An upper bound of every token's gain in every slot, by a hash of the token.
+    // An upper bound of every token's gain in every slot, in a byte, by a hash of the token; 0 for no candidate.
     void prepare_quick() {
-        quick_.assign(sets_ * quick_size, static_cast<float>(field_.strict ? nothing : 0.0));
+        double most = 0;
         for (const List& list : lists_) {
-            float& at = quick_[list.slot * quick_size + quick_hash(list.token)];
-            at = std::max(at, list.gain);
+            most = std::max(most, double{list.gain});
+            low_ = std::min(low_, double{list.gain});
         }
+        unit_ = (most - low_) / 253 * (1 + 1e-6);
+        const double steps_a_unit = unit_ > 0 && unit_ < 1e30 ? 1 / unit_ : 0.0;
+        quick_.assign(sets_ * quick_size, 0);
+        for (const List& list : lists_) {
+            const double steps = steps_a_unit > 0 ? (list.gain - low_) * steps_a_unit + 1 : 254.0;  // rounded up
+            uint8_t& at = quick_[list.slot * quick_size + quick_hash(list.token)];
+            at = std::max(at, static_cast<uint8_t>(std::min(steps, 254.0) + 1));
+        }
+        gain_of_[0] = field_.strict ? nothing : 0.0;
+        for (int q = 1; q < 256; ++q) gain_of_[q] = low_ + unit_ * (q - 1);
     }
-    static uint32_t quick_hash(uint32_t token) { return token * 0x9e3779b1u >> (32 - quick_bits); }
+    static uint32_t quick_slot(uint16_t hash) { return hash >> (16 - quick_bits); }
+    static uint32_t quick_hash(uint32_t token) { return quick_slot(token_hash(token)); }
 
     // The bounds that hold from a group on.
     void limits(size_t g) {
@@ -268,6 +272,19 @@ class Search {
         auto of = [&](uint32_t t) { return shared_ ? 0 : t; };
         for (uint32_t t = 0; t < longest_; ++t) slot_gain_[t] = group.gain[of(t)];
         first_gain_ = rounded_up(slot_gain_[0]);
+        for (uint32_t t = 0; t < longest_; ++t) {
+            const uint32_t near = Levels::near_place(t);
+            Rest rest;
+            for (uint32_t m = 0; m <= longest_; ++m) {
+                if (m > t) rest_of_[t][m] = rest;
+                if (m == longest_) break;
+                if (m == t) continue;
+                rest.all += slot_gain_[m];
+                if (m != 0) rest.not_first += slot_gain_[m];
+                if (m != near) rest.not_near += slot_gain_[m];
+                if (m != 0 && m != near) rest.neither += slot_gain_[m];
+            }
+        }
         double gains = 0, scores = 0;
         for (uint32_t m = 0; m <= longest_; ++m) {
             gains_[m] = gains;
@@ -301,25 +318,16 @@ class Search {
         for (size_t c = 0; c < open_.size(); ++c) {
             wanted_[c] = field_.wanted(c);
             const double bound = unmet(c);
-            kinds_[c].wanted = rounded_down(wanted_[c] - field_.end(c), field_.query.magnitude());
+            kinds_[c].wanted = wanted_[c] - field_.end(c);
             open_[c] = field_.possible(c) && bound != nothing && bound >= wanted_[c];
             any |= open_[c];
             if (!open_[c]) continue;
             for (uint32_t t = 0; t < field_.matched(c); ++t) {
                 least_gain_[t][c] = wanted_[c] - other_gains_[t][field_.matched(c)] - field_.end(c);
-                if (t > 0) least_rest_[t][c] = wanted_[c] - (others_but_first(t, field_.matched(c))) - field_.end(c);
                 least_score_[t] = std::min(least_score_[t], wanted_[c] - other_scores_[t][field_.matched(c)] - field_.end(c));
             }
         }
         return any;
-    }
-
-    // What slots [1, m) but t can gain.
-    double others_but_first(uint32_t t, uint32_t m) const {
-        double sum = 0;
-        for (uint32_t u = 1; u < m; ++u)
-            if (u != t) sum += slot_gain_[u];
-        return sum;
     }
 
     void give_up() {
@@ -372,7 +380,8 @@ class Search {
 
     void first_place(const Job& job) {
         const uint8_t* levels = field_.levels.empty() ? nullptr : field_.levels.data() + job.from;
-        sieve(job.of_class, lists_[job.list], job.list, 0, levels, job.to - job.from,
+        const uint16_t* near = field_.levels.knows_near() ? field_.levels.near(0) + job.from : nullptr;
+        sieve(job.of_class, lists_[job.list], job.list, 0, levels, near, job.to - job.from,
               [&](uint64_t i) { return static_cast<uint32_t>(job.from + i); });
     }
 
@@ -383,6 +392,7 @@ class Search {
         const List& list = lists_[position];
         const auto& classes = field_.classes();
         const uint8_t* levels = field_.levels.empty() ? nullptr : field_.levels.posted(place);
+        const uint16_t* near = field_.levels.knows_near() ? field_.levels.near(place) : nullptr;
         size_t c = 0;
         if (to - from <= 24) {  // row by row: runs would cost more than they save
             for (; from < to; ++from) {
@@ -390,8 +400,10 @@ class Search {
                 while (c + 1 < classes.size() && row >= classes[c].end) ++c;
                 if (!open_[c] || row < classes[c].begin || classes[c].length <= place) continue;
                 const uint8_t level = levels ? levels[from] : uint8_t{0};
-                if (least_gain_[place][c] <= list.gain + field_.levels.at(c, level) && matters(c, list, place))
-                    touch({row, position, static_cast<uint16_t>(c), static_cast<uint8_t>(place), level});
+                if (least_gain_[place][c] > list.gain + field_.levels.at(c, level) || !matters(c, list, place)) continue;
+                const Near known = near_of(c, place);
+                if (near && known.quick && hopeless(c, list, known, level, near[from])) continue;
+                touch({row, position, static_cast<uint16_t>(c), static_cast<uint8_t>(place), level}, known, near ? near[from] : uint16_t{0});
             }
             return;
         }
@@ -400,37 +412,57 @@ class Search {
             while (c + 1 < classes.size() && row >= classes[c].end) ++c;
             const uint64_t run = std::max(from + 1, end_of_run(place, from, to, classes[c].end));
             if (classes[c].length > place && matters(c, list, place))  // the class is too short only in a damaged table
-                sieve(c, list, position, place, levels ? levels + from : nullptr, run - from, [&, first = from](uint64_t i) {
+                sieve(c, list, position, place, levels ? levels + from : nullptr, near ? near + from : nullptr, run - from, [&, first = from](uint64_t i) {
                     return std::clamp(field_.table.posting(place, first + i), classes[c].begin, classes[c].end - 1);
                 });
             from = run;
         }
     }
 
-    // Docids of class c that are in a list; only those whose level allows it are looked at.
+    // One more slot whose gain is known for a posting.
+    struct Near {
+        const uint8_t* quick = nullptr;  // none: unknown
+        double most = 0;                 // what unread lists of the slot gain
+        double rest = 0;                 // what all other slots can gain
+    };
+    Near near_of(size_t c, uint32_t place) const {
+        const uint32_t m = field_.matched(c), slot = Levels::near_place(place);
+        if (!field_.levels.knows_near() || slot >= m) return {nullptr, 0, rest_of_[place][m].all};
+        return {quick_.data() + (shared_ ? 0 : slot) * quick_size, slot_gain_[slot], rest_of_[place][m].not_near};
+    }
+    bool hopeless(size_t c, const List& list, const Near& known, uint8_t level, uint16_t near) const {
+        const double gain = std::min(gain_of_[known.quick[quick_slot(near)]], known.most);
+        return field_.levels.at(c, level) + list.gain + gain + known.rest + field_.end(c) < wanted_[c];
+    }
+
+    // Docids of class c that are in a list; only those whose level and near token allow it are looked at.
     template <class At>
-    void sieve(size_t c, const List& list, uint32_t position, uint32_t place, const uint8_t* levels, uint64_t count, At row) {
+    void sieve(size_t c, const List& list, uint32_t position, uint32_t place, const uint8_t* levels, const uint16_t* near,
+               uint64_t count, At row) {
+        const Near known = near_of(c, place);
         auto pass = [&](uint64_t i) {
-            touch({row(i), position, static_cast<uint16_t>(c), static_cast<uint8_t>(place), levels ? levels[i] : uint8_t{0}});
+            const uint8_t level = levels ? levels[i] : uint8_t{0};
+            const uint16_t hash = near ? near[i] : uint16_t{0};
+            if (known.quick && hopeless(c, list, known, level, hash)) return;
+            touch({row(i), position, static_cast<uint16_t>(c), static_cast<uint8_t>(place), level}, known, hash);
         };
         effort_.spent += count / 16;
-        if (levels == nullptr) {
-            for (uint64_t i = 0; i < count; ++i) pass(i);
-            return;
+        unsigned least = 0;
+        if (levels != nullptr) {
+            least = field_.levels.least(c, least_gain_[place][c] - list.gain);
+            if (least > 255) return;
         }
-        const unsigned least = field_.levels.least(c, least_gain_[place][c] - list.gain);
-        if (least > 255) return;
         uint64_t i = 0;
 #if defined(__SSE2__)
         const __m128i wanted = _mm_set1_epi8(static_cast<char>(least));
-        for (; i + 16 <= count; i += 16) {
+        for (; least > 0 && i + 16 <= count; i += 16) {
             const __m128i here = _mm_loadu_si128(reinterpret_cast<const __m128i*>(levels + i));
             auto found = static_cast<unsigned>(_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_max_epu8(here, wanted), here)));
             for (; found != 0; found &= found - 1) pass(i + static_cast<unsigned>(std::countr_zero(found)));
         }
 #endif
         for (; i < count; ++i)
-            if (levels[i] >= least) pass(i);
+            if (least == 0 || levels[i] >= least) pass(i);
     }
 
     // The first of [from, to) whose row is not below `row`.
@@ -446,10 +478,14 @@ class Search {
         return from;
     }
 
-    void touch(Met met) {
-        if (met.place > 0 && marked_[met.of_class]) {
-            const float first = std::min(block_gain_[blocks_[met.row >> block_shift_]], first_gain_);
-            if (field_.levels.at(met.of_class, met.level) + lists_[met.list].gain + first < least_rest_[met.place][met.of_class]) return;
+    void touch(const Met& met, const Near& known, uint16_t near) {
+        const size_t c = met.of_class;
+        if (met.place > 0 && !marked_.empty() && marked_[c]) {
+            const Rest& rest = rest_of_[met.place][field_.matched(c)];
+            double bound = field_.levels.at(c, met.level) + lists_[met.list].gain + field_.end(c);
+            bound += std::min(block_gain_[blocks_[met.row >> block_shift_]], first_gain_);
+            bound += known.quick ? rest.neither + std::min(gain_of_[known.quick[quick_slot(near)]], known.most) : rest.not_first;
+            if (bound < wanted_[c]) return;
         }
         field_.table.prefetch_tokens(field_.classes()[met.of_class], met.row);
         waiting_[waiting_count_++] = met;
@@ -460,14 +496,15 @@ class Search {
     void flush() {
         effort_.spent += waiting_count_;
         const size_t stride = shared_ ? 0 : quick_size;
-        float bounds[waiting_most];
+        double bounds[waiting_most];
         for (size_t i = 0; i < waiting_count_; ++i) {
             const Met& met = waiting_[i];
             const Kind& kind = kinds_[met.of_class];
             uint64_t at = kind.first_token + static_cast<uint64_t>(met.row - kind.begin) * kind.length;
-            const float* quick = quick_.data();
-            float sum = kind.low + kind.step * static_cast<float>(met.level);
-            for (uint32_t t = 0; t < kind.matched; ++t, ++at, quick += stride) sum += quick[quick_hash(field_.table.raw_token(at))];
+            const uint8_t* quick = quick_.data();
+            double sum = kind.low + kind.step * met.level;
+            for (uint32_t t = 0; t < kind.matched; ++t, ++at, quick += stride)
+                sum += gain_of_[quick[quick_hash(field_.table.raw_token(at))]];
             bounds[i] = sum;
         }
         for (size_t i = 0; i < waiting_count_; ++i)
@@ -543,7 +580,10 @@ class Search {
     double least_score_[most_slots] = {};  // by slot: lists with less matter to no class
     double slot_gain_[most_slots] = {};
     float first_gain_ = 0;
-    std::vector<double> least_rest_[most_slots];  // the same without the first slot
+    struct Rest {  // what the slots below m can gain without this one: all others, not the first, not the near one, neither
+        double all = 0, not_first = 0, not_near = 0, neither = 0;
+    };
+    Rest rest_of_[most_slots][most_slots + 1];
     static constexpr size_t most_marked = 1024;
     std::vector<uint8_t> blocks_, marked_;
     unsigned block_shift_ = 0;
@@ -552,11 +592,12 @@ class Search {
     std::vector<double> least_gain_[most_slots];  // by slot and class: what base and gain of a docid must sum to
     static constexpr unsigned quick_bits = 15;
     static constexpr size_t quick_size = size_t{1} << quick_bits;
-    std::vector<float> quick_;
+    std::vector<uint8_t> quick_;
+    double unit_ = 0, low_ = 0, gain_of_[256];  // by quick value: what a token gains at most
     struct Kind {  // what the quick look needs of a class
         uint64_t first_token;
         uint32_t begin, length, matched;
-        float low, step, wanted;
+        double low, step, wanted;
     };
     std::vector<Kind> kinds_;
     std::vector<size_t> fullest_;

@@ -8,6 +8,8 @@ namespace pixnar {
 Levels::Levels(const DocidTable& table, const Floor& floor, uint32_t slots, const Workers& workers) {
     const auto& classes = table.classes();
     scales_.resize(classes.size());
+    const uint32_t places = std::min(table.indexed_places(), slots);
+    if (table.indexed() && table.rows() >= worth_near) find_near(table, places, workers);
     if (floor.strict()) return;
     level_.resize(table.rows());
     constexpr uint32_t slice = 1 << 14;
@@ -57,13 +59,30 @@ Levels::Levels(const DocidTable& table, const Floor& floor, uint32_t slots, cons
         }
     });
     if (!table.indexed()) return;
-    posted_.resize(std::min(table.indexed_places(), slots) - 1);
+    posted_.resize(places - 1);
     for (uint32_t place = 1; place <= posted_.size(); ++place) {
         auto& posted = posted_[place - 1];
         posted.resize(table.postings(place));
         workers.run((posted.size() + slice - 1) / slice, [&](size_t item, unsigned) {
             for (uint64_t i = item * slice, end = std::min<uint64_t>(posted.size(), i + slice); i < end; ++i)
                 posted[i] = level_[table.posting(place, i)];
+        });
+    }
+}
+
+void Levels::find_near(const DocidTable& table, uint32_t places, const Workers& workers) {
+    constexpr uint64_t slice = 1 << 14;
+    knows_near_ = true;
+    near_.resize(places);
+    for (uint32_t place = 0; place < places; ++place) {
+        auto& near = near_[place];
+        near.resize(place == 0 ? table.rows() : table.postings(place));
+        workers.run((near.size() + slice - 1) / slice, [&](size_t item, unsigned) {
+            for (uint64_t i = item * slice, end = std::min<uint64_t>(near.size(), i + slice); i < end; ++i) {
+                const uint32_t row = place == 0 ? static_cast<uint32_t>(i) : table.posting(place, i);
+                const LengthClass& in = table.class_of(row);
+                if (in.length > near_place(place)) near[i] = token_hash(table.token(in, row, near_place(place)));
+            }
         });
     }
 }
@@ -81,7 +100,6 @@ int Shelf::compare(Place a, Place b) const {
     if (a == b) return 0;
     const DocidTable &left = *segments[a.segment].table, &right = *segments[b.segment].table;
     const LengthClass &in_left = left.class_of(a.row), &in_right = right.class_of(b.row);
-    if (&in_left == &in_right) return a.row < b.row ? -1 : 1;
     for (uint32_t t = 0; t < in_left.length && t < in_right.length; ++t) {
         const uint32_t x = left.token(in_left, a.row, t), y = right.token(in_right, b.row, t);
         if (x != y) return x < y ? -1 : 1;

@@ -10,7 +10,10 @@
 
 namespace pixnar {
 
-// An upper bound of Σ base(token) for every row, in one byte: what makes most rows cost one look.
+inline uint16_t token_hash(uint32_t token) { return static_cast<uint16_t>(token * 0x9e3779b1u >> 16); }
+
+// An upper bound of Σ base(token) for every row, in one byte, and a hash of one more token: what makes most rows cost one
+// look, without going to their tokens.
 class Levels {
   public:
     struct Scale {
@@ -18,12 +21,19 @@ class Levels {
         double most = 0;  // greatest of the class
     };
     Levels(const DocidTable& table, const Floor& floor, uint32_t slots, const Workers& workers);
+    static constexpr uint32_t worth_near = 1 << 11;  // rows from which on hashes are kept
 
     bool empty() const { return level_.empty(); }  // strict: every base is 0
     uint8_t operator[](uint32_t row) const { return level_[row]; }
     const uint8_t* data() const { return level_.data(); }
     // The same in the order of the postings of a place >= 1, so that a list can be sieved without a look at its rows.
     const uint8_t* posted(uint32_t place) const { return posted_[place - 1].data(); }
+
+    // The hash of a docid's token at `near_place(place)`, by row for the first place, and in the order of the postings of
+    // the others; 0 where the docid is too short. Only kept of tables that are worth it.
+    bool knows_near() const { return knows_near_; }
+    static uint32_t near_place(uint32_t place) { return place == 1 ? 2 : 1; }
+    const uint16_t* near(uint32_t place) const { return near_[place].data(); }
     const Scale& scale(size_t of_class) const { return scales_[of_class]; }
     double base(size_t of_class, uint32_t row) const {
         return level_.empty() ? 0.0 : scales_[of_class].low + scales_[of_class].step * level_[row];
@@ -33,8 +43,12 @@ class Levels {
     unsigned least(size_t of_class, double wanted) const;
 
   private:
+    void find_near(const DocidTable& table, uint32_t places, const Workers& workers);
+
     std::vector<uint8_t> level_;
     std::vector<std::vector<uint8_t>> posted_;
+    std::vector<std::vector<uint16_t>> near_;
+    bool knows_near_ = false;
     std::vector<Scale> scales_;
 };
 

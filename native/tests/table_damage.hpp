@@ -146,7 +146,10 @@ inline bool decode_all(const DocidTable& table, const DocidTable* added, Random&
             Wish wish{1 + size_t{random.below(60)}, static_cast<Order>(random.below(engine == Engine::beam ? 2 : 3)),
                       random.below(3) * 0.5, engine, random.one_in(4) ? 1 + random.below(300) : 0, documents,
                       indexed ? random.below(4) : 1, 1 + size_t{random.below(20)}};
-            for (const Hit& hit : decode(shelf, floor, by_floor, asked, wish).hits) {
+            if (documents && !indexed) wish.work_limit = 0;  // refused: true scores need the index
+            const Answer answer = decode(shelf, floor, by_floor, asked, wish);
+            good &= answer.hits.size() <= wish.k;
+            for (const Hit& hit : answer.hits) {
                 good &= hit.place.segment < shelf.segments.size();
                 good &= hit.place.row < shelf.segments[hit.place.segment].table->rows();
                 good &= !documents || hit.document < shelf.documents;

@@ -222,7 +222,8 @@ void check_query(Random& random, const Stock& stock, const AskedShape& shape, Or
         if (order != Order::assigned && stock.alive.size() <= 10000)
             asking.check_beam(twin, random.pick(std::vector<size_t>{1, 5, 60}), k);
         for (const Engine engine : {Engine::brute_force, Engine::best_first, Engine::inverted}) {
-            const uint64_t rows = stock.table->rows(), limit = random.pick(std::vector<uint64_t>{1, 7, 50, 400, rows / 3 + 1, rows * 3});
+            const uint64_t rows = stock.table->rows();
+            const uint64_t limit = random.pick(std::vector<uint64_t>{1, 7, 50, 400, rows / 3 + 1, rows * 3});
             const bool exact = asking.check_limited(engine, k, limit);
             ++(exact ? exact_within_limit : cut_short);
             asking.check_limited_documents(engine, std::min<size_t>(k, 100), top, limit, documents);
