@@ -127,7 +127,7 @@ def _measure(
         started = time.perf_counter()
         method.answer(queries[0], k)
         seconds = time.perf_counter() - started
-        asked = queries[: int(max(5, min(len(queries), 20 / max(seconds, 1e-9) / repeats)))]
+        asked = queries[: int(max(5, min(len(queries), 6 / max(seconds, 1e-9) / repeats)))]
         best = np.full(len(asked), np.inf)
         found: list[Ids] = []
         for turn in range(repeats):
