@@ -1,8 +1,9 @@
 """Decoding on generated tables: exact and beam search, latency, recall of the beam, bytes per docid.
 
-Behind ``pixnar bench decode``. Every method answers the same queries in one process on one thread, in turns, several
-times over; a query's time is its best. Beside them a trie of Python dicts is walked with the same scores, as
-constrained decoding in autoregressive systems does.
+Behind ``pixnar bench decode``. Every method answers the same queries in one process on one thread, one method after the
+other, several times over; a query's time is its best. It is the time of the native call, without the spelling out of
+hits. Slow methods get fewer queries, and no 99th percentile below 50. Beside them a trie of Python dicts is walked with
+the same scores, as constrained decoding in autoregressive systems does.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ DOCIDS_PER_DOCUMENT = 5
 _ENGINES = ("auto", "brute", "best-first", "inverted", "enumerate", "beam")
 _ORDERS = {"slots": 0, "any": 1}
 _BATCH = 200_000
+_FEWEST = 50  # queries that give a 99th percentile
 _SWEPT_DOCIDS = 20_000_000  # the slower exact engines take seconds beyond that
 _TRIE_DOCIDS = 1_000_000  # more do not fit in a trie of dicts
 
@@ -111,7 +113,7 @@ def as_table(results: dict[str, Any]) -> Table:
             cell["method"],
             str(cell["k"]),
             f"{cell['p50_ms']:.2f}",
-            f"{cell['p99_ms']:.2f}",
+            "–" if cell["p99_ms"] is None else f"{cell['p99_ms']:.2f}",
             f"{cell['recall']:.3f}",
             f"{cell['queries']} queries",
         )
@@ -149,7 +151,7 @@ def _measure(
             "k": k,
             "queries": len(asked),
             "p50_ms": float(np.percentile(best, 50) * 1e3),
-            "p99_ms": float(np.percentile(best, 99) * 1e3),
+            "p99_ms": float(np.percentile(best, 99) * 1e3) if len(asked) >= _FEWEST else None,
             "recall": right / max(1, sum(len(theirs) for _, theirs in pairs)),
         }
 

@@ -85,10 +85,16 @@ class HeldLevels {
                                         " values, the vocabulary " + std::to_string(table.table->vocabulary()) + " tokens");
         if (slots == 0 || slots > most_slots)
             throw std::invalid_argument(std::to_string(slots) + " slots: give 1 to " + std::to_string(most_slots));
+        of_table = table.table.get();
+        of_floor = &floor;
+        of_slots = slots;
         nb::gil_scoped_release released;
         levels = std::make_unique<Levels>(*table.table, floor.floor, slots, Workers{usable_threads(threads), {}, {}});
     }
     std::unique_ptr<Levels> levels;
+    const DocidTable* of_table = nullptr;  // what they belong to; only compared
+    const HeldFloor* of_floor = nullptr;
+    uint32_t of_slots = 0;
 };
 
 // Arrays of one segment, as Python gives them.
@@ -97,7 +103,9 @@ void add_segment(Shelf& shelf, Holder& holder, nb::handle table, nb::handle leve
     Segment segment;
     const auto& held = nb::cast<const HeldTable&>(table);
     segment.table = held.table.get();
-    segment.levels = nb::cast<const HeldLevels&>(levels).levels.get();
+    const auto& of = nb::cast<const HeldLevels&>(levels);
+    if (of.of_table != segment.table) throw std::invalid_argument("these levels belong to another table");
+    segment.levels = of.levels.get();
     segment.dead = holder.get<uint64_t>(dead, "dead");
     segment.documents = holder.get<uint32_t>(documents, "documents");
     segment.twins = holder.get<uint32_t>(twins, "twins");
@@ -122,11 +130,15 @@ class HeldShelf {
     HeldShelf(nb::handle table, nb::handle levels, nb::handle dead, nb::handle rank) {
         shelf_.rank = holder_.get<uint32_t>(rank, "rank");
         shelf_.documents = nb::cast<const HeldTable&>(table).table->documents();
+        floor_ = nb::cast<const HeldLevels&>(levels).of_floor;
+        slots_ = nb::cast<const HeldLevels&>(levels).of_slots;
         if (!shelf_.rank.empty() && shelf_.rank.size() != shelf_.documents)
             throw std::invalid_argument("array rank has another size than there are documents");
         add_segment(shelf_, holder_, table, levels, dead, nb::none(), nb::none());
     }
     void add(nb::handle table, nb::handle levels, nb::handle documents, nb::handle twins, nb::handle keys) {
+        const auto& of = nb::cast<const HeldLevels&>(levels);
+        if (of.of_floor != floor_ || of.of_slots != slots_) throw std::invalid_argument("these levels have another floor");
         shelf_.keys = holder_.get<uint64_t>(keys, "keys");
         shelf_.documents = static_cast<uint32_t>(shelf_.documents + shelf_.keys.size());
         add_segment(shelf_, holder_, table, levels, nb::none(), documents, twins);
@@ -135,6 +147,10 @@ class HeldShelf {
     nb::tuple decode(const HeldFloor& floor, const In<uint32_t>& tokens, const In<float>& scores, const In<int64_t>& offsets,
                      const In<float>& ends, bool dense, size_t k, int order, double length_norm, int engine,
                      uint64_t work_limit, bool documents, uint64_t top, size_t beam_width, nb::handle allowed) const {
+        if (&floor != floor_ || ends.shape(0) != slots_)
+            throw std::invalid_argument("the floor or the number of slots is not the one the levels were made for");
+        if (order < 0 || order > static_cast<int>(Order::assigned) || engine < 0 || engine > static_cast<int>(Engine::beam))
+            throw std::invalid_argument("no such order or engine");
         Holder holder;
         Answer answer;
         Shelf shelf = shelf_;
@@ -177,6 +193,8 @@ class HeldShelf {
             throw std::invalid_argument("array allowed has another size than there are documents");
     }
     Shelf shelf_;
+    const HeldFloor* floor_ = nullptr;
+    size_t slots_ = 0;
     Holder holder_;
 };
 

@@ -72,13 +72,8 @@ class PackedWriter {
 class Offsets {
   public:
     static constexpr uint64_t block = 128;
-    struct Head {
-        uint64_t base;
-        uint64_t place;  // bit position of the block << 6 | bits per entry
-    };
-
     Offsets() = default;
-    // Numbers of `heads` are two per block.
+    // `heads` has two numbers for each block: where its values begin, and the bit position of the block << 6 | bits per entry.
     Offsets(std::span<const uint64_t> heads, std::span<const uint8_t> bits, uint64_t count)
         : heads_(heads), bits_(bits), count_(count) {
         if (heads.size() != blocks(count) * 2 || bits.size() < packed_spare)
@@ -96,7 +91,6 @@ class Offsets {
         std::memcpy(&word, bits_.data() + byte, sizeof word);
         return base + ((word >> (bit & 7)) & ((uint64_t{1} << width) - 1));
     }
-    void prefetch(uint64_t i) const { __builtin_prefetch(&heads_[i / block * 2]); }
 
   private:
     std::span<const uint64_t> heads_;

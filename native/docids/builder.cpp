@@ -192,6 +192,7 @@ TableStore DocidBuilder::finish(uint32_t documents, bool index, const Workers& w
     if (store.tokens.empty()) store.tokens.resize(packed_spare);
 
     const uint64_t rows = row_count, pairs = pair_docs.size();
+    if (pairs >= std::numeric_limits<uint32_t>::max()) throw std::length_error("more than 4 billion pairs of docid and document: split the table");
     const unsigned doc_bits = bits_for(documents > 0 ? documents - 1 : 0), row_bits = bits_for(rows > 0 ? rows - 1 : 0);
     store.row_docs.resize(packed_bytes(pairs, doc_bits));
     pack(store.row_docs, 0, pairs, doc_bits, workers.silent(), [&](uint64_t i) { return pair_docs[i]; });

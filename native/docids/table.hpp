@@ -58,10 +58,7 @@ class DocidTable {
         // Damaged tokens may be out of range; what they index must not be.
         return std::min(tokens_[in.first_token + static_cast<uint64_t>(row - in.begin) * in.length + place], vocabulary_ - 1);
     }
-    // Where in `raw_token` a row begins; raw tokens of a damaged table may be out of range.
-    uint64_t first_raw(const LengthClass& in, uint32_t row) const {
-        return in.first_token + static_cast<uint64_t>(row - in.begin) * in.length;
-    }
+    // Token i of all tokens, one row after the other; of a damaged table it may be out of range.
     uint32_t raw_token(uint64_t i) const { return tokens_[i]; }
     void prefetch_tokens(const LengthClass& in, uint32_t row) const {
         tokens_.prefetch(in.first_token + static_cast<uint64_t>(row - in.begin) * in.length);

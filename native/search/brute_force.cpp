@@ -7,17 +7,6 @@
 
 namespace pixnar {
 
-Field::Field(Query& query_, const Scorer& scorer_, Collector& collector_, uint32_t segment)
-    : table(*scorer_.shelf().segments[segment].table), levels(*scorer_.shelf().segments[segment].levels), query(query_),
-      scorer(scorer_), collector(collector_), strict(scorer_.floor().strict()), segment_(segment) {
-    for (const LengthClass& in : table.classes()) {
-        Shape shape{query.matched(in.length), query.end(in.length), query.divisor(in.length), {}};
-        shape.rest.resize(shape.matched + 1);
-        for (uint32_t t = shape.matched; t-- > 0;) shape.rest[t] = shape.rest[t + 1] + query.set(t).most_gain();
-        shapes_.push_back(std::move(shape));
-    }
-}
-
 namespace {
 
 void sweep(Field& field, size_t c, Effort& effort) {
@@ -76,19 +65,6 @@ void brute_force(Field& field, Effort& effort) {
         if (effort.out()) effort.leave(field.bound(c) / field.divisor(c));
         else sweep(field, c, effort);
     }
-}
-
-void enumerate_allowed(const Shelf& shelf, const Scorer& scorer, Collector& collector) {
-    std::vector<Place> places;
-    for (size_t word = 0; word < shelf.allowed.size(); ++word)
-        for (uint64_t bits = shelf.allowed[word]; bits != 0; bits &= bits - 1) {
-            const auto document = static_cast<uint32_t>(word * 64 + static_cast<unsigned>(std::countr_zero(bits)));
-            if (document < shelf.documents) shelf.each_docid(document, [&](Place place) { places.push_back(place); });
-        }
-    auto key = [](Place place) { return uint64_t{place.segment} << 32 | place.row; };
-    std::sort(places.begin(), places.end(), [&](Place a, Place b) { return key(a) < key(b); });
-    places.erase(std::unique(places.begin(), places.end()), places.end());
-    for (const Place place : places) collector.offer(place, scorer.score(place));
 }
 
 }  // namespace pixnar

@@ -133,7 +133,8 @@ class DocumentCollector : public Collector {
         for (const Segment& segment : shelf.segments) most += segment.table->most_docids();
         if (top_ == 0) top_ = std::max<uint64_t>(most, 1);
         most = std::min(most, top_);
-        head_room_ = most > 1 ? std::log(static_cast<double>(most)) + 1e-9 : 0.0;
+        margin_ = 1e-9 + scorer.query().slack();
+        head_room_ = most > 1 ? std::log(static_cast<double>(most)) + margin_ : 0.0;
     }
     void offer(Place place, double score) override {
         if (score == nothing || score < threshold_ || k_ == 0) return;
@@ -197,7 +198,7 @@ class DocumentCollector : public Collector {
         if (worst_ != nothing) {
             shelf_.each_docid(document, [&](Place) { ++docids; });
             // Its best docid is yet to come if this one is not enough.
-            if (seen + std::log(static_cast<double>(std::min(docids, top_))) + 1e-9 < worst_) return;
+            if (seen + std::log(static_cast<double>(std::min(docids, top_))) + margin_ < worst_) return;
         }
         finished_.insert(document);
         double best = nothing;
@@ -223,7 +224,7 @@ class DocumentCollector : public Collector {
     const Scorer& scorer_;
     size_t k_;
     uint64_t top_;
-    double head_room_ = 0, worst_ = nothing;
+    double head_room_ = 0, margin_ = 0, worst_ = nothing;
     std::set<Hit, Better> ranked_;
     std::unordered_map<uint32_t, Hit> held_;
     std::unordered_set<uint32_t> finished_;

@@ -56,7 +56,7 @@ Answer decode(const Shelf& shelf, const Floor& floor, std::span<const uint32_t> 
         answer.bound = answer.gap = std::numeric_limits<double>::infinity();
     } else if (wish.engine == Engine::enumerate || (wish.engine == Engine::automatic && few_allowed)) {
         answer.engine = Engine::enumerate;
-        enumerate_allowed(shelf, scorer, *collector);
+        enumerate_allowed(shelf, scorer, *collector, effort);
     } else {
         for (uint32_t s = 0; s < shelf.segments.size(); ++s) {
             const Engine engine = wish.engine == Engine::automatic ? choose(*shelf.segments[s].table, query) : wish.engine;
@@ -70,8 +70,9 @@ Answer decode(const Shelf& shelf, const Floor& floor, std::span<const uint32_t> 
     if (effort.unseen != nothing) collector->complete();
     answer.hits = collector->best();
     answer.work = effort.spent;
-    const double unseen = effort.unseen == nothing ? nothing : effort.unseen + collector->head_room();
-    if (unseen != nothing && unseen >= collector->worst() - query.slack()) {
+    // Divisors are at least 1, so the margin of a sum is one of a score, too.
+    const double unseen = effort.unseen == nothing ? nothing : effort.unseen + collector->head_room() + query.slack();
+    if (unseen != nothing && unseen >= collector->worst()) {
         answer.exact = false;
         answer.bound = unseen;
         answer.gap = std::max(0.0, unseen - collector->worst());

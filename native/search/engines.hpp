@@ -58,8 +58,8 @@ class Field {
 void brute_force(Field& field, Effort& effort);
 void best_first(Field& field, Effort& effort);
 void inverted(Field& field, Effort& effort);  // needs an indexed table
-// Every docid of the allowed documents; for filters that leave few.
-void enumerate_allowed(const Shelf& shelf, const Scorer& scorer, Collector& collector);
+// Every docid of the allowed documents; for filters that leave few. Knows no limit.
+void enumerate_allowed(const Shelf& shelf, const Scorer& scorer, Collector& collector, Effort& effort);
 // Over all segments at once. `by_floor` holds all tokens by falling floor; strict needs none.
 void beam(const Shelf& shelf, Query& query, const Scorer& scorer, Collector& collector, size_t width,
           std::span<const uint32_t> by_floor);

@@ -50,11 +50,6 @@ void sort_lists(std::vector<List>& lists) {
     lists.swap(sorted);
 }
 
-float rounded_up(double value) {
-    const auto near = static_cast<float>(value);
-    return near < value ? std::nextafter(near, std::numeric_limits<float>::infinity()) : near;
-}
-
 class Search {
   public:
     Search(Field& field, Effort& effort)

@@ -13,11 +13,6 @@ namespace {
 
 constexpr float no_score = -std::numeric_limits<float>::infinity();
 
-float rounded_up(double value) {
-    const auto near = static_cast<float>(value);
-    return near < value ? std::nextafter(near, std::numeric_limits<float>::infinity()) : near;
-}
-
 bool behind(const Candidate& a, const Candidate& b) {
     return a.gain != b.gain ? a.gain < b.gain : a.token > b.token;
 }

@@ -1,5 +1,6 @@
 // A query as the engines see it: for every slot its candidates, best first on demand, and a fast look-up.
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -38,6 +39,11 @@ struct Floor {
         return values[token] == static_cast<float>(nothing) ? stand_in : values[token];
     }
 };
+
+inline float rounded_up(double value) {
+    const auto near = static_cast<float>(value);
+    return near < value ? std::nextafter(near, std::numeric_limits<float>::infinity()) : near;
+}
 
 struct Candidate {
     float gain;   // score - base, rounded up; with any floor never negative
@@ -103,7 +109,6 @@ class Query {
     uint32_t matched(uint32_t length) const { return length < slots_ ? length : slots_; }  // tokens that count
     double end(uint32_t length) const { return length < slots_ ? ends_[length] : 0.0; }
     double divisor(uint32_t length) const;
-    double magnitude() const { return slack_ * 1e12; }  // no sum of scores is farther from 0
     double slack() const { return slack_; }  // more than any sum of bounds can be off by rounding
 
     // Of order "assigned": what a token scores in one slot of its own.

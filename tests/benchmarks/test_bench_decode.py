@@ -33,7 +33,8 @@ def test_the_benchmark_measures_every_method(folder: Path) -> None:
     assert len(methods) == 3 * 4 + 1
     assert len(results["cells"]) == len(methods) * len(PROFILES)
     for cell in results["cells"]:
-        assert cell["p50_ms"] <= cell["p99_ms"]
+        assert cell["p50_ms"] > 0
+        assert cell["p99_ms"] is None  # too few queries
         assert cell["recall"] == 1.0 if cell["method"].startswith("exact") else 0 <= cell["recall"] <= 1
     (facts,) = results["tables"]
     assert 1000 < facts["docids"] <= 3000

@@ -76,7 +76,9 @@ def queries(draw: st.DrawFn, vocab_size: int = VOCAB_SIZE, slots: int | None = N
     s = draw(st.sampled_from([3, 4, 2, 6, 1, 5])) if slots is None else slots
     floors = draw(st.sampled_from(["strict", "finite", "mixed"]))
     floor = [
-        -math.inf if floors == "strict" or (floors == "mixed" and draw(st.booleans())) else draw(_grid) - 3.0
+        -math.inf
+        if floors == "strict" or (floors == "mixed" and draw(st.booleans()))
+        else draw(_wild if wild and draw(st.integers(0, 15)) == 15 else _grid.map(lambda value: value - 3.0))
         for _ in range(vocab_size)
     ]
     everything = st.just(set(range(vocab_size)))

@@ -205,6 +205,8 @@ def check_within_limit(found: Any, rows: list[Row], every: list[Row], k: int, *,
     if exactly:
         assert names == [name for name, _, _ in every if name in names]  # in the true order
     missing = [score for name, score, _ in every if name not in names]
+    if missing:
+        assert missing[0] <= found.bound or (not exactly and close(missing[0], found.bound))
     if missing and rows:
         worst = rows[-1][1]
         assert missing[0] <= worst + found.gap + 1e-9 * max(1.0, abs(worst), abs(missing[0]))
@@ -221,6 +223,38 @@ def test_a_work_limit_is_honest_about_docids(docids: Names, query: Query, how: S
         for way in ways(how):
             found = decoder.docids(sparse(query), how.k, engine=engine, work_limit=limit, **way)
             check_within_limit(found, docid_rows(found.hits), every, how.k, exactly=True)
+
+
+@some
+@given(tables(), queries(), settings_of_decoding("slots", "any"), st.integers(1, 60))
+def test_a_work_limit_is_honest_whatever_the_scores(docids: Names, query: Query, how: Settings, limit: int) -> None:
+    decoder = decoder_for(DocidTable.in_memory(docids, VOCAB_SIZE), query)
+    every = docid_rows(best_docids(docids, query, EVERY, **expected(how)))
+    for engine in ENGINES:
+        found = decoder.docids(sparse(query), how.k, engine=engine, work_limit=limit, **ways(how)[0])
+        check_within_limit(found, docid_rows(found.hits), every, how.k, exactly=True)
+
+
+def test_bounds_hold_where_base_and_gain_cancel() -> None:
+    docids: Names = {(0,): {"a"}, (1, 2): {"b"}, (1, 3): {"c"}, (1, 4): {"d"}}
+    query = Query([{0: -1.0, 1: 1.0}, {2: 1.0, 3: 2.0, 4: 3.0}], [0.0, 0.0], [-1e30] * VOCAB_SIZE)
+    decoder = decoder_for(DocidTable.in_memory(docids, VOCAB_SIZE), query)
+    for engine in ENGINES:
+        for limit in (1, 2, 3):
+            found = decoder.docids(sparse(query), 1, engine=engine, work_limit=limit)
+            assert found.hits[0].score == 4.0 or found.bound >= 4.0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_scores_of_very_different_sizes(engine: Engine) -> None:
+    rng = random.Random(1)
+    lowest = float(np.finfo(np.float32).min)
+    docids: Names = {tuple(rng.choices(range(VOCAB_SIZE), k=rng.randint(1, 40))): {f"d{i}"} for i in range(500)}
+    floor = [lowest if v % 3 == 0 else -2.0 for v in range(VOCAB_SIZE)]
+    slots = [{v: 2.0**20 if t == 0 else 2.0**-4 * v for v in range(0, VOCAB_SIZE, 2)} for t in range(32)]
+    query = Query(slots, [0.0] * 32, floor)
+    found = decoder_for(DocidTable.in_memory(docids, VOCAB_SIZE), query).docids(sparse(query), 3, engine=engine)
+    assert docid_rows(found.hits) == docid_rows(best_docids(docids, query, 3, order="slots", length_norm=0.0))
 
 
 @some

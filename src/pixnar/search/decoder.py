@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from pixnar import _native
 from pixnar.docids import DocidTable, Filter
 from pixnar.docids.snapshot import Snapshot
-from pixnar.search.scores import SlotScores
+from pixnar.search.scores import SlotScores, as_floats
 
 Engine = Literal["auto", "brute", "best-first", "inverted", "enumerate"]
 Order = Literal["slots", "any", "assigned"]
@@ -116,7 +116,11 @@ class Decoder:
     """
 
     def __init__(self, table: DocidTable, *, slots: int, floor: ArrayLike | None = None, threads: int = 0) -> None:
-        values = None if floor is None else np.ascontiguousarray(floor, np.float32).ravel()
+        if not 1 <= slots <= _native.MOST_SLOTS:
+            raise ValueError(f"{slots} slots: give 1 to {_native.MOST_SLOTS}")
+        values = None if floor is None else as_floats(floor, "floors")
+        if values is not None and len(values) != table.vocab_size:
+            raise ValueError(f"{len(values)} floors for {table.vocab_size} tokens: give one for each token")
         self._table, self._slots, self._threads = table, slots, threads
         self._floor = _native.Floor(values)
         self._lock = threading.Lock()
@@ -186,9 +190,10 @@ class Decoder:
         where: str | Filter | None = None,
     ) -> Decoded[DocumentHit]:
         """The k best documents, each by its best docid, or the log of the sum of exp over its best n, or over all."""
-        if isinstance(aggregate, int) and aggregate < 1:
-            raise ValueError(f"the best {aggregate} docids of a document: give 1 or more")
-        top = {"max": 1, "logsumexp": 0}[aggregate] if isinstance(aggregate, str) else aggregate
+        named = {"max": 1, "logsumexp": 0}
+        if aggregate not in named and not (isinstance(aggregate, int) and aggregate >= 1):
+            raise ValueError(f"aggregate {aggregate!r}: give max, logsumexp or a number of docids, 1 or more")
+        top = aggregate if isinstance(aggregate, int) else named[aggregate]
         wish = _Wish(order, length_norm, engine, work_limit, allow, forbid, where, documents=True, top=top)
         snapshot, shelf, allowed = self._view(wish)
         found = self._run(shelf, scores, k, wish, allowed)
@@ -217,8 +222,14 @@ class Decoder:
     ) -> _Found:
         if scores.slots != self._slots:
             raise ValueError(f"the query has {scores.slots} slots, the decoder {self._slots}")
-        if wish.order not in _ORDERS or wish.engine not in _ENGINES:
-            raise ValueError(f"order {wish.order!r}, engine {wish.engine!r}: orders are {_ORDERS}, engines {_ENGINES}")
+        size = self._table.vocab_size
+        if scores.is_dense and len(scores.scores) != self._slots * size:
+            raise ValueError(f"dense scores of {len(scores.scores) // self._slots} tokens, the vocabulary has {size}")
+        if len(scores.tokens) and int(scores.tokens.max()) >= size:
+            raise ValueError(f"token id {scores.tokens.max()} is not below the vocabulary size {size}")
+        engines = _ENGINES if wish.width else _ENGINES[:-1]  # the beam has a call of its own
+        if wish.order not in _ORDERS or wish.engine not in engines:
+            raise ValueError(f"order {wish.order!r}, engine {wish.engine!r}: orders are {_ORDERS}, engines {engines}")
         if k < 0 or wish.work_limit < 0:
             raise ValueError(f"k = {k}, work_limit = {wish.work_limit}: neither can be negative")
         return _Found(
@@ -243,6 +254,9 @@ class Decoder:
 
     def _view(self, wish: _Wish) -> tuple[Snapshot, _native.Shelf, NDArray[np.uint64] | None]:
         """What the table is now, and the documents that the wish allows of it."""
+        for name in ("allow", "forbid"):
+            if isinstance(getattr(wish, name), str):
+                raise ValueError(f"{name} is one text: give a list of document ids")
         snapshot, shelf = self._shelf()
         return snapshot, shelf, snapshot.allowed(wish.allow, wish.forbid, wish.where)
 

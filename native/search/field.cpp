@@ -1,0 +1,16 @@
+#include "search/engines.hpp"
+
+namespace pixnar {
+
+Field::Field(Query& query_, const Scorer& scorer_, Collector& collector_, uint32_t segment)
+    : table(*scorer_.shelf().segments[segment].table), levels(*scorer_.shelf().segments[segment].levels), query(query_),
+      scorer(scorer_), collector(collector_), strict(scorer_.floor().strict()), segment_(segment) {
+    for (const LengthClass& in : table.classes()) {
+        Shape shape{query.matched(in.length), query.end(in.length), query.divisor(in.length), {}};
+        shape.rest.resize(shape.matched + 1);
+        for (uint32_t t = shape.matched; t-- > 0;) shape.rest[t] = shape.rest[t + 1] + query.set(t).most_gain();
+        shapes_.push_back(std::move(shape));
+    }
+}
+
+}  // namespace pixnar
