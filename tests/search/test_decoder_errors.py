@@ -90,8 +90,11 @@ def test_levels_belong_to_their_table_floor_and_slots() -> None:
     with pytest.raises(ValueError, match="belong to another table"):
         _native.Shelf(other, levels, None, None)
     shelf = _native.Shelf(one, levels, None, None)
-    given = (GOOD.tokens, GOOD.scores, GOOD.offsets, GOOD.ends)
-    rest = (False, 1, 0, 0.0, 0, 0, False, 1, 0, None)
-    assert len(shelf.decode(floor, *given, *rest)[0]) == 1
+
+    def found(of: _native.Floor) -> int:
+        given = (GOOD.tokens, GOOD.scores, GOOD.offsets, GOOD.ends)
+        return len(shelf.decode(of, *given, False, 1, 0, 0.0, 0, 0, False, 1, 0, None)[0])
+
+    assert found(floor) == 1
     with pytest.raises(ValueError, match="not the one the levels were made for"):
-        shelf.decode(_native.Floor(None), *given, *rest)
+        found(_native.Floor(None))
