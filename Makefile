@@ -13,7 +13,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL = 2
 help:
 	@echo "make demo         build the demo corpus and its phrase vocabulary, and show both"
 	@echo "make test         lint, types, native unit tests, Python tests"
-	@echo "make bench        the vocabulary benchmark on a small generated corpus (see benchmarks/README.md for the real one)"
+	@echo "make bench        the benchmarks on small generated corpora (see benchmarks/README.md for the real ones)"
 	@echo "make fuzz         libFuzzer with AddressSanitizer on loader, encoder and docid table, a minute each (needs clang)"
 	@echo "make sanitize     native unit tests under Address-, UndefinedBehaviour- and ThreadSanitizer"
 	@echo "make clean        remove .venv, build and demo"
@@ -53,6 +53,7 @@ python-test: $(READY)
 
 bench: $(READY)
 	$(BIN)/pixnar bench vocab --generated 200000 --generated-size 32768 --json build/bench-vocab.json
+	$(BIN)/pixnar bench decode --docids 1e6 --queries 50 --json build/bench-decode.json
 
 sanitize: $(READY)
 	@for set in address,undefined thread; do \
