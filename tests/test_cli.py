@@ -158,7 +158,7 @@ def test_demo_runs_and_runs_again(tmp_path: Path) -> None:
     vocabulary = (tmp_path / "demo/phrases.vocab").read_bytes()
     again = pixnar("demo", "-o", "demo", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
-    assert again.stdout.count("is reused") == 2
+    assert again.stdout.count("is reused") == 3
     assert (tmp_path / "demo/phrases.vocab").read_bytes() == vocabulary
 
 
