@@ -11,7 +11,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL = 2
 .PHONY: help setup demo test lint types native-test python-test bench fuzz sanitize clean
 
 help:
-	@echo "make demo         build the demo corpus and its phrase vocabulary, and show both"
+	@echo "make demo         build the demo corpus, its phrase vocabulary and its docid table, and show them"
 	@echo "make test         lint, types, native unit tests, Python tests"
 	@echo "make bench        the benchmarks on small generated corpora (see benchmarks/README.md for the real ones)"
 	@echo "make fuzz         libFuzzer with AddressSanitizer on loader, encoder and docid table, a minute each (needs clang)"
