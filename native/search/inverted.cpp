@@ -10,68 +10,24 @@
 #endif
 
 #include "search/engines.hpp"
+#include "search/reading_order.hpp"
 
 namespace pixnar {
 
 namespace {
 
-struct List {
-    float gain, score;
-    uint32_t token, entry;
-    uint32_t slot;
-    uint32_t rows;  // how many it makes us look at, roughly
-    uint64_t from;  // its first posting; not of the first place, nor of lists that all places share
-};
-
-uint32_t falling(float value) {  // sorts floats downwards as numbers
-    const auto bits = std::bit_cast<uint32_t>(value);
-    return bits >> 31 ? bits : ~bits & 0x7fffffffu;
-}
-
-// Stable radix sort by falling gain.
-void sort_lists(std::vector<List>& lists) {
-    struct Key {
-        uint32_t key, index;
-    };
-    const size_t n = lists.size();
-    std::vector<Key> keys(n), spare(n);
-    for (size_t i = 0; i < n; ++i) keys[i] = {falling(lists[i].gain), static_cast<uint32_t>(i)};
-    constexpr unsigned bits = 11;
-    for (unsigned shift = 0; shift < 32; shift += bits) {
-        size_t starts[(1u << bits) + 1] = {};
-        auto digit = [shift](const Key& key) { return key.key >> shift & ((1u << bits) - 1); };
-        for (const Key& key : keys) ++starts[digit(key) + 1];
-        for (size_t d = 0; d < 1u << bits; ++d) starts[d + 1] += starts[d];
-        for (const Key& key : keys) spare[starts[digit(key)]++] = key;
-        keys.swap(spare);
-    }
-    std::vector<List> sorted(n);
-    for (size_t i = 0; i < n; ++i) sorted[i] = lists[keys[i].index];
-    lists.swap(sorted);
-}
-
 class Search {
   public:
     Search(Field& field, Effort& effort)
-        : field_(field), effort_(effort), shared_(field.query.shared()), open_(field.classes().size()),
+        : field_(field), effort_(effort), shared_(field.query.shared()), order_(field), longest_(order_.longest),
+          sets_(order_.sets), lists_(order_.lists), groups_(order_.groups), open_(field.classes().size()),
           wanted_(open_.size()) {
-        for (size_t c = 0; c < open_.size(); ++c) longest_ = std::max(longest_, field.matched(c));
-        sets_ = shared_ ? std::min(longest_, 1u) : longest_;
-        // What a token that no list names can score.
-        const Floor& floor = field.scorer.floor();
-        most_floor_ = floor.strict() ? nothing : double{floor.most};
         for (uint32_t t = 0; t < longest_; ++t) least_gain_[t].resize(open_.size());
-        fullest_.resize(open_.size());
-        std::iota(fullest_.begin(), fullest_.end(), size_t{0});
-        const auto size = [&](size_t c) { return field.classes()[c].end - field.classes()[c].begin; };
-        std::stable_sort(fullest_.begin(), fullest_.end(), [&](size_t a, size_t b) { return size(a) > size(b); });
-        fullest_.resize(std::min<size_t>(fullest_.size(), 3));
         for (size_t c = 0; c < open_.size(); ++c) {
             const LengthClass& in = field.classes()[c];
             const auto& scale = field.levels.scale(c);
             kinds_.push_back({in.first_token, in.begin, in.length, field.matched(c), scale.low, scale.step, 0});
         }
-        gather();
         prepare_quick();
         prepare_blocks();
     }
@@ -93,10 +49,6 @@ class Search {
     }
 
   private:
-    struct Group {
-        size_t end;
-        double gain[most_slots], score[most_slots];  // by set: the most of any list from the group on
-    };
     struct Job {  // docids of a list
         uint64_t from, to;  // postings, or rows of the first place
         uint32_t list;      // position
@@ -108,98 +60,6 @@ class Search {
         uint16_t of_class;
         uint8_t place, level;
     };
-
-    // All lists in the order they are read, in groups between which bounds are looked at again. Within a slot the
-    // gains fall; between slots those lists come first that lower the bounds most for the rows they make us look at.
-    void gather() {
-        struct Step {
-            double worth;
-            uint32_t from, to;
-        };
-        std::vector<List> sorted;
-        for (uint32_t t = 0; t < sets_; ++t) {
-            const SlotSet& set = field_.query.set(t);
-            for (size_t i = 0; i < set.size(); ++i) {
-                const Candidate& item = set.item(i);
-                sorted.push_back({item.gain, item.score, item.token, item.entry, t, 0, 0});
-            }
-        }
-        sort_lists(sorted);
-        for (List& list : sorted) measure(list);
-        // A few short lists with the most gain first: what they find raises the threshold for all others.
-        std::vector<std::vector<List>> by_slot(sets_);
-        for (const List& list : sorted) {
-            if (lists_.size() < 192 && list.rows < 1024) lists_.push_back(list);
-            else by_slot[list.slot].push_back(list);
-        }
-        sorted.clear();
-        std::vector<Step> steps;
-        std::vector<double> costs;
-        std::vector<uint32_t> hull;
-        for (const auto& own : by_slot) {
-            const auto first = static_cast<uint32_t>(sorted.size()), n = static_cast<uint32_t>(own.size());
-            costs.assign(n + 1, 0.0);
-            for (uint32_t i = 0; i < n; ++i) costs[i + 1] = costs[i] + overhead + own[i].rows;
-            // After k lists the slot still adds at most what list k gains: the lower hull of that over the cost.
-            auto left = [&](uint32_t k) { return k < n ? double{own[k].gain} : n > 0 && field_.strict ? own[n - 1].gain - 4.0 : 0.0; };
-            auto slope = [&](uint32_t a, uint32_t b) { return (left(a) - left(b)) / (costs[b] - costs[a]); };
-            hull.assign(1, 0);
-            for (uint32_t k = 1; k <= n; ++k) {
-                while (hull.size() > 1 && slope(hull[hull.size() - 2], hull.back()) <= slope(hull.back(), k)) hull.pop_back();
-                hull.push_back(k);
-            }
-            for (size_t h = 1; h < hull.size(); ++h)
-                steps.push_back({slope(hull[h - 1], hull[h]), first + hull[h - 1], first + hull[h]});
-            sorted.insert(sorted.end(), own.begin(), own.end());
-        }
-        std::stable_sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) { return a.worth > b.worth; });
-        lists_.reserve(lists_.size() + sorted.size());
-        for (const Step& step : steps) lists_.insert(lists_.end(), sorted.begin() + step.from, sorted.begin() + step.to);
-        for (size_t p = 0; p < lists_.size(); ++p)
-            field_.query.set(lists_[p].slot).set_place(lists_[p].entry, static_cast<uint32_t>(p));
-        for (size_t end = 0, size = 16; end < lists_.size(); size = std::min<size_t>(size * 2, 128)) {
-            end = std::min(end + size, lists_.size());
-            groups_.push_back({end, {}, {}});
-        }
-        double gain[most_slots], score[most_slots];
-        for (uint32_t t = 0; t < sets_; ++t) {
-            gain[t] = field_.query.set(t).missing_gain();
-            score[t] = most_floor_;
-        }
-        rest_ = {lists_.size(), {}, {}};
-        std::copy_n(gain, sets_, rest_.gain);
-        std::copy_n(score, sets_, rest_.score);
-        size_t p = lists_.size();
-        for (size_t g = groups_.size(); g-- > 0;) {
-            for (const size_t begin = g > 0 ? groups_[g - 1].end : 0; p > begin; --p) {
-                const List& list = lists_[p - 1];
-                gain[list.slot] = std::max(gain[list.slot], double{list.gain});
-                score[list.slot] = std::max(score[list.slot], double{list.score});
-            }
-            std::copy_n(gain, sets_, groups_[g].gain);
-            std::copy_n(score, sets_, groups_[g].score);
-        }
-    }
-
-    // Rows that a list makes us look at; of the first place a guess from the fullest classes.
-    void measure(List& list) const {
-        uint64_t rows = 0;
-        for (uint32_t place = list.slot; place < longest_; ++place) {
-            if (place == 0) {
-                for (const size_t c : fullest_) {
-                    const LengthClass& in = field_.classes()[c];
-                    const auto [from, to] = field_.table.child(in, in.begin, in.end, 0, list.token);
-                    rows += to - from;
-                }
-            } else {
-                const auto [from, to] = field_.table.occurrences(place, list.token);
-                list.from = from;
-                rows += to - from;
-            }
-            if (!shared_) break;
-        }
-        list.rows = static_cast<uint32_t>(std::min<uint64_t>(rows, ~uint32_t{0}));
-    }
 
     // Rows are sorted by their first token, so what the first slot gains is nearly constant over a block of rows: known
     // for a posting of another slot before its row is looked at.
@@ -263,7 +123,7 @@ class Search {
 
     // The bounds that hold from a group on.
     void limits(size_t g) {
-        const Group& group = g < groups_.size() ? groups_[g] : rest_;
+        const ReadingOrder::Group& group = g < groups_.size() ? groups_[g] : order_.rest;
         auto of = [&](uint32_t t) { return shared_ ? 0 : t; };
         for (uint32_t t = 0; t < longest_; ++t) slot_gain_[t] = group.gain[of(t)];
         first_gain_ = rounded_up(slot_gain_[0]);
@@ -292,7 +152,6 @@ class Search {
             gains = gains_[t];
             scores = scores_[t];
             for (uint32_t m = t + 1; m <= longest_; ++m) {
-                other_gains_[t][m] = gains;
                 other_scores_[t][m] = scores;
                 if (m == longest_) break;
                 gains += group.gain[of(m)];
@@ -318,7 +177,7 @@ class Search {
             any |= open_[c];
             if (!open_[c]) continue;
             for (uint32_t t = 0; t < field_.matched(c); ++t) {
-                least_gain_[t][c] = wanted_[c] - other_gains_[t][field_.matched(c)] - field_.end(c);
+                least_gain_[t][c] = wanted_[c] - rest_of_[t][field_.matched(c)].all - field_.end(c);
                 least_score_[t] = std::min(least_score_[t], wanted_[c] - other_scores_[t][field_.matched(c)] - field_.end(c));
             }
         }
@@ -475,7 +334,7 @@ class Search {
 
     void touch(const Met& met, const Near& known, uint16_t near) {
         const size_t c = met.of_class;
-        if (met.place > 0 && !marked_.empty() && marked_[c]) {
+        if (met.place > 0 && marked_[c]) {
             const Rest& rest = rest_of_[met.place][field_.matched(c)];
             double bound = field_.levels.at(c, met.level) + lists_[met.list].gain + field_.end(c);
             bound += std::min(block_gain_[blocks_[met.row >> block_shift_]], first_gain_);
@@ -558,20 +417,18 @@ class Search {
     }
 
     static constexpr size_t waiting_most = 256;
-    static constexpr double overhead = 16;  // of a list, in rows
     Field& field_;
     Effort& effort_;
     const bool shared_;
+    const ReadingOrder order_;
+    const uint32_t longest_, sets_;
+    const std::vector<List>& lists_;
+    const std::vector<ReadingOrder::Group>& groups_;
     std::vector<uint8_t> open_;
     std::vector<double> wanted_;
-    uint32_t longest_ = 0, sets_ = 0;
-    double most_floor_ = nothing;
-    std::vector<List> lists_;
-    std::vector<Group> groups_;
-    Group rest_{};
     // Of docids not met before the group: what the first m slots gain and score at most, all of them and all but one.
     double gains_[most_slots + 1] = {}, scores_[most_slots + 1] = {};
-    double other_gains_[most_slots][most_slots + 1], other_scores_[most_slots][most_slots + 1];
+    double other_scores_[most_slots][most_slots + 1];
     double least_score_[most_slots] = {};  // by slot: lists with less matter to no class
     double slot_gain_[most_slots] = {};
     float first_gain_ = 0;
@@ -595,7 +452,6 @@ class Search {
         double low, step, wanted;
     };
     std::vector<Kind> kinds_;
-    std::vector<size_t> fullest_;
     std::vector<Job> jobs_;
     Met waiting_[waiting_most];
     size_t waiting_count_ = 0;

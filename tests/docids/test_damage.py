@@ -218,7 +218,7 @@ def test_damage_inside_is_survived(table: Path, seed: int) -> None:
             lambda opened: list(opened),
             lambda opened: [opened.spelling(tokens) for tokens, _ in opened],
             lambda opened: [opened.document(doc_id) for doc_id in IDS],
-            lambda opened: opened.allowed(where='country = "it" or price < 50'),
+            lambda opened: opened.snapshot().allowed(where='country = "it" or price < 50'),
             lambda opened: Decoder(opened, slots=4).documents(scores, 5, where="has country").hits,
             lambda opened: Decoder(opened, slots=4, floor=np.full(size, -1.0)).docids(scores, 5).hits,
         ):

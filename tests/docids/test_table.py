@@ -251,20 +251,20 @@ def test_a_document_is_described_anew_and_removed(tmp_path: Path) -> None:
     table.compact(threads=1)
     assert "d1" not in {doc_id for _, named in table for doc_id in named}
     with pytest.raises(PixnarError, match="no document has the key 'colour'"):
-        table.allowed(where='colour = "blue"')
+        table.snapshot().allowed(where='colour = "blue"')
 
 
 def test_filters_know_the_keys_of_new_documents_and_no_others(tmp_path: Path) -> None:
     table = small_table(tmp_path)
     with pytest.raises(PixnarError, match="no document has the key 'colour'"):
-        table.allowed(where='colour = "red"')
+        table.snapshot().allowed(where='colour = "red"')
     table.add("new", ["Rome"], Document("new", "", "", {"colour": "red", "country": "it"}))
     ids = [*KNOWN, "new"]
     assert passing(table, 'colour = "red"', ids) == {"new"}
     assert passing(table, 'country = "it"', ids) == {"d1", "d2", "new"}
     assert passing(table, "missing colour", ids) == set(KNOWN)
     with pytest.raises(PixnarError, match="no document has the key 'contry'"):
-        table.allowed(where='colour = "red" or contry = "it"')
+        table.snapshot().allowed(where='colour = "red" or contry = "it"')
 
 
 def test_without_spellings_none_are_kept(tmp_path: Path) -> None:

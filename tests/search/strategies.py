@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from pixnar.search.reference import Order, Query, Tokens
+from pixnar.search.hits import Order, Tokens
+from pixnar.search.reference import Query
 
 VOCAB_SIZE = 12
 # The order of UTF-8 is neither that of UTF-16 (～, 😀) nor that of an alphabet (Z, a, é); one id begins another.

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from pixnar.docids import DocidTable
 from pixnar.search import Decoded, Decoder, SlotScores
 from pixnar.search.decoder import Engine
-from pixnar.search.reference import Order, Query, Tokens, beam, best_docids, best_documents
+from pixnar.search.hits import Order, Tokens
+from pixnar.search.reference import Query, beam, best_docids, best_documents
 
 from .strategies import (
     DOCUMENTS,

@@ -10,17 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pixnar.search.reference import (
-    DocidHit,
-    DocumentHit,
-    Order,
-    Query,
-    Tokens,
-    beam,
-    best_docids,
-    best_documents,
-    docid_score,
-)
+from pixnar.search.hits import DocidHit, DocumentHit, Order, Tokens
+from pixnar.search.reference import Query, beam, best_docids, best_documents, docid_score
 
 from .strategies import DOCUMENTS, VOCAB_SIZE, Names, Settings, queries, settings_of_decoding, tables
 

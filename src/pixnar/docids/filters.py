@@ -20,7 +20,7 @@ import difflib
 import re
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
@@ -106,21 +106,16 @@ class Filter:
 _Columns = Callable[[str], Column | None]
 
 
-class _Condition:
+class _Condition(Protocol):
     """A node of a parsed filter."""
 
-    def keys(self) -> Iterator[str]:
-        raise NotImplementedError
-
-    def matches(self, metadata: Mapping[str, Any]) -> bool:
-        raise NotImplementedError
-
-    def mask(self, column: _Columns, n: int) -> Mask:
-        raise NotImplementedError
+    def keys(self) -> Iterator[str]: ...
+    def matches(self, metadata: Mapping[str, Any]) -> bool: ...
+    def mask(self, column: _Columns, n: int) -> Mask: ...
 
 
 @dataclass(frozen=True)
-class _Has(_Condition):
+class _Has:
     key: str
 
     def keys(self) -> Iterator[str]:
@@ -135,7 +130,7 @@ class _Has(_Condition):
 
 
 @dataclass(frozen=True)
-class _AnyOf(_Condition):
+class _AnyOf:
     key: str
     wanted: frozenset[tuple[type, Scalar]]  # with the type, since True == 1.0
 
@@ -151,7 +146,7 @@ class _AnyOf(_Condition):
 
 
 @dataclass(frozen=True)
-class _Ordered(_Condition):
+class _Ordered:
     key: str
     order: Order
     border: str | float
@@ -169,7 +164,7 @@ class _Ordered(_Condition):
 
 
 @dataclass(frozen=True)
-class _Not(_Condition):
+class _Not:
     inner: _Condition
 
     def keys(self) -> Iterator[str]:
@@ -184,7 +179,7 @@ class _Not(_Condition):
 
 
 @dataclass(frozen=True)
-class _Joined(_Condition):
+class _Joined:
     every: bool
     parts: tuple[_Condition, ...]
 

@@ -17,11 +17,10 @@ from pixnar.corpus.badrows import shown
 from pixnar.corpus.records import Document
 from pixnar.docids.columns import word_bytes
 from pixnar.docids.documents import Documents, pack_documents, write_documents
-from pixnar.docids.filters import Filter
 from pixnar.docids.folder import Manifest, TableFolder
 from pixnar.docids.generation import STEP, Generation, open_generation, write_generation
 from pixnar.docids.journal import START, Change, Journal, Position, Tokens
-from pixnar.docids.overlay import Bits, Overlay, table_of
+from pixnar.docids.overlay import Overlay, table_of
 from pixnar.docids.snapshot import Snapshot
 from pixnar.errors import FileFormatError, PixnarError
 from pixnar.progress import Progress
@@ -174,10 +173,6 @@ class DocidTable:
                 )
             return self._snapshot
 
-    def doc_ids(self, numbers: Sequence[int]) -> list[str]:
-        """The ids of documents by their numbers in the present snapshot."""
-        return self.snapshot().doc_ids(numbers)
-
     def document(self, doc_id: str) -> Document:
         """Title and metadata of a document; its text is not kept."""
         with self._lock:
@@ -198,15 +193,6 @@ class DocidTable:
         """A docid as it was written first, if that was kept."""
         with self._lock:
             return self._overlay.spelling(tuple(tokens))
-
-    def allowed(
-        self,
-        allow: Iterable[str] | None = None,
-        forbid: Iterable[str] | None = None,
-        where: str | Filter | None = None,
-    ) -> Bits | None:
-        """A bit for each document that passes; None if all do. Ids that are not in the table are left aside."""
-        return self.snapshot().allowed(allow, forbid, where)
 
     def encode(self, docid: str) -> Tokens:
         """The tokens of a docid in the table's vocabulary."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pixnar.search.decoder import Decoded, Decoder, DocidHit, DocumentHit
+from pixnar.search.decoder import Decoded, Decoder
+from pixnar.search.hits import DocidHit, DocumentHit
 from pixnar.search.scores import SlotScores
 
 __all__ = ["Decoded", "Decoder", "DocidHit", "DocumentHit", "SlotScores"]

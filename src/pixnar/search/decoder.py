@@ -14,11 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from pixnar import _native
 from pixnar.docids import DocidTable, Filter
 from pixnar.docids.snapshot import Snapshot
+from pixnar.search.hits import DocidHit, DocumentHit, Order, Tokens
 from pixnar.search.scores import SlotScores, as_floats
 
 Engine = Literal["auto", "brute", "best-first", "inverted", "enumerate"]
-Order = Literal["slots", "any", "assigned"]
-Tokens = tuple[int, ...]
 
 _ORDERS = ("slots", "any", "assigned")
 _ENGINES = ("auto", "brute", "best-first", "inverted", "enumerate", "beam")
@@ -55,22 +54,6 @@ class _Wish:
     documents: bool = False
     top: int = 1
     width: int = 0
-
-
-class DocidHit(NamedTuple):
-    """A docid that was found, and the documents it names."""
-
-    tokens: Tokens
-    score: float
-    documents: tuple[str, ...]
-
-
-class DocumentHit(NamedTuple):
-    """A document that was found, and the docid that found it."""
-
-    doc_id: str
-    score: float
-    tokens: Tokens
 
 
 Hit = TypeVar("Hit", DocidHit, DocumentHit)

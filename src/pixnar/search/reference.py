@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-Tokens = tuple[int, ...]
+from pixnar.search.hits import DocidHit, DocumentHit, Order, Tokens
+
 Docids = Mapping[Tokens, Collection[str]]  # tokens of a docid -> ids of the documents it names, at least one
-Order = Literal["slots", "any", "assigned"]
 
 
 class Query(NamedTuple):
@@ -25,22 +25,6 @@ class Query(NamedTuple):
     def best_score(self, token: int) -> float:
         """x(v): the score of a token in its best slot."""
         return max(self.score(slot, token) for slot in range(len(self.slots)))
-
-
-class DocidHit(NamedTuple):
-    """A docid that was found, and the allowed documents it names, sorted."""
-
-    tokens: Tokens
-    score: float
-    documents: tuple[str, ...]
-
-
-class DocumentHit(NamedTuple):
-    """A document that was found, and its best docid."""
-
-    doc_id: str
-    score: float
-    tokens: Tokens
 
 
 def docid_score(tokens: Tokens, query: Query, *, order: Order = "slots", length_norm: float = 0.0) -> float:

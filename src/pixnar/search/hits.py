@@ -1,0 +1,24 @@
+"""What is found, by the decoder and by its slow twin."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Tokens = tuple[int, ...]
+Order = Literal["slots", "any", "assigned"]
+
+
+class DocidHit(NamedTuple):
+    """A docid that was found, and the allowed documents it names, in the order of their ids."""
+
+    tokens: Tokens
+    score: float
+    documents: tuple[str, ...]
+
+
+class DocumentHit(NamedTuple):
+    """A document that was found, and its best docid."""
+
+    doc_id: str
+    score: float
+    tokens: Tokens
