@@ -1,0 +1,16 @@
+"""The command line: one thin file per stage. What a command does lives in its stage's folder."""
+
+# A new file hangs its commands on `app`, or on a `group` of its own, and gets a line here, in the order of the help.
+# Whatever is slow to import is imported inside a command, so that `pixnar --help` stays quick.
+from pixnar.cli import (  # noqa: F401, I001
+    corpus,
+    vocab,
+    table,
+    bench,
+    demo,
+    version,
+)
+from pixnar.cli.common import app
+from pixnar.cli.run import main
+
+__all__ = ["app", "main"]

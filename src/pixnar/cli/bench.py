@@ -1,0 +1,105 @@
+"""pixnar bench: measure, side by side with what one would use instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pixnar.cli.common import JsonFile, Threads, group
+from pixnar.storage import atomic_write
+
+commands = group("bench", "Measure, side by side with what one would use instead.")
+
+
+@commands.command("vocab")
+def vocab(
+    corpora: Annotated[list[str] | None, typer.Argument(help="Corpus folders or docid files.")] = None,
+    sizes: Annotated[str, typer.Option(help="Vocabulary sizes, separated by commas.")] = "32768,131072",
+    min_counts: Annotated[str, typer.Option(help="min-counts to try, separated by commas; 0 = the default.")] = "0",
+    punctuation: Annotated[str, typer.Option(help="Forms of --punctuation to try, separated by commas.")] = "leading",
+    generated: Annotated[int, typer.Option(help="Also this many generated docids.", min=0)] = 0,
+    generated_size: Annotated[int, typer.Option(help="Vocabulary size for the generated docids.")] = 1_000_000,
+    rivals: Annotated[bool, typer.Option(help="Also BPE, Unigram and sentencepiece, on the corpora.")] = True,
+    time_limit: Annotated[float, typer.Option(help="Seconds a method may take.")] = 1800.0,
+    threads: Threads = 0,
+    json_file: JsonFile = None,
+    markdown: Annotated[Path | None, typer.Option(help="Also write the table as Markdown to this file.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what the JSON file has already.")] = False,
+) -> None:
+    """Vocabulary builders side by side: time, memory, tokens per docid, encoding speed."""
+    from pixnar.benchmarks import vocab as benchmark
+    from pixnar.vocab.phrases import PUNCTUATION
+
+    forms = [form for form in PUNCTUATION if form in punctuation.split(",")]
+    if len(forms) != len(punctuation.split(",")):
+        raise typer.BadParameter(f"--punctuation {punctuation!r} is no list of {', '.join(PUNCTUATION)}")
+    results = benchmark.run(
+        corpora or [],
+        sizes=_numbers(sizes, "--sizes"),
+        min_counts=[n or None for n in _numbers(min_counts, "--min-counts")],
+        punctuation=forms,
+        generated=generated,
+        generated_size=generated_size,
+        rivals=rivals,
+        time_limit=time_limit,
+        threads=threads,
+        out=json_file,
+        fresh=fresh,
+    )
+    if markdown is not None:
+        with atomic_write(markdown) as file:
+            file.write(benchmark.markdown(results).encode())
+
+
+@commands.command("decode")
+def decode(
+    docids: Annotated[str, typer.Option(help="Sizes of the generated tables, separated by commas.")] = "1e6,1e7",
+    queries: Annotated[int, typer.Option(help="Queries of each kind.", min=1)] = 200,
+    slots: Annotated[int, typer.Option(help="Slots of a query.", min=1, max=32)] = 8,
+    candidates: Annotated[int, typer.Option(help="Tokens with a score in each slot.", min=1)] = 1000,
+    k: Annotated[str, typer.Option("--k", help="Results wanted, separated by commas.")] = "10,100",
+    beams: Annotated[str, typer.Option(help="Widths of the beam, separated by commas.")] = "10,100",
+    repeats: Annotated[int, typer.Option(help="Times every query is asked; its best time counts.", min=1)] = 3,
+    seed: Annotated[int, typer.Option(help="Chooses the queries.")] = 0,
+    folder: Annotated[Path | None, typer.Option(help="Keep the generated tables here and reuse them.")] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Exact decoding and beams on generated tables: latency, recall, bytes per docid.
+
+    [bold]pixnar bench decode --docids 1e6 --queries 50[/bold]
+    """
+    from pixnar.benchmarks import decode as benchmark
+
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    benchmark.run(
+        _sizes(docids, "--docids"),
+        queries=queries,
+        slots=slots,
+        candidates=candidates,
+        ks=_numbers(k, "--k"),
+        beams=_numbers(beams, "--beams"),
+        repeats=repeats,
+        seed=seed,
+        folder=folder,
+        out=json_file,
+    )
+
+
+def _numbers(text: str, option: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise typer.BadParameter(f"{option} {text!r} is no list of numbers: write e.g. 32768,131072") from error
+
+
+def _sizes(text: str, option: str) -> list[int]:
+    try:
+        sizes = [int(float(part)) for part in text.split(",")]
+    except (ValueError, OverflowError) as error:
+        raise typer.BadParameter(f"{option} {text!r} is no list of sizes: write e.g. 1e6,1e7") from error
+    if min(sizes) < 1:
+        raise typer.BadParameter(f"{option} {text!r}: sizes are 1 or more")
+    return sizes

@@ -1,0 +1,61 @@
+"""What the commands share: the app they hang on, options, and how they tell."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from pixnar.storage import atomic_write
+
+if TYPE_CHECKING:
+    from pixnar.corpus import Skipped
+
+_SETTINGS: dict[str, Any] = {
+    "no_args_is_help": True,
+    "add_completion": False,
+    "rich_markup_mode": "rich",
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+app = typer.Typer(help="Generative retrieval in one transformer pass.", **_SETTINGS)
+
+Threads = Annotated[int, typer.Option(help="Worker threads; 0 = all cores.", min=0)]
+SkipBadRows = Annotated[bool, typer.Option("--skip-bad-rows", help="Leave bad rows out and count them.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+TablePath = Annotated[Path, typer.Argument(help="Docid table: the folder that pixnar table wrote.")]
+
+
+class BuildByDefault(TyperGroup):
+    """``pixnar vocab CORPUS …`` means ``pixnar vocab build CORPUS …``, and so does ``pixnar table``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the missing ``build`` in front."""
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = ["build", *args]
+        return super().parse_args(ctx, args)
+
+
+def group(name: str, help: str, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:
+    """A group of commands, ``pixnar NAME …``; a command that needs none goes straight to ``app``."""
+    commands = typer.Typer(help=help, cls=cls, **_SETTINGS)
+    app.add_typer(commands, name=name)
+    return commands
+
+
+def tell_skipped(skipped: Skipped) -> None:
+    """Say which rows were left out, if any were."""
+    if skipped.total():
+        print(skipped.summary(), file=sys.stderr)
+
+
+def write_json(path: Path | None, content: dict[str, Any]) -> None:
+    """Write what a command found, if a file for it was given."""
+    if path is not None:
+        with atomic_write(path) as file:
+            file.write(json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n")

@@ -1,0 +1,46 @@
+"""From a command line to an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+import typer
+
+from pixnar.cli.common import app
+from pixnar.errors import PixnarError
+
+_STOPPED = 130  # what a shell calls the end by Ctrl-C; typer turns Ctrl-C into an exit with this code
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run a command line; user errors end with one line and exit code 2, Ctrl-C with 130."""
+    try:
+        code = app(arguments, standalone_mode=False, prog_name="pixnar")
+    except PixnarError as error:
+        _fail(str(error))
+    except (typer.Abort, KeyboardInterrupt):
+        code = _STOPPED
+    except typer.Exit as exit_:
+        code = exit_.exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output has gone
+        sys.exit(0)
+    except (OSError, MemoryError) as error:
+        _fail(f"{error.__class__.__name__}: {error}")
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # everything typer raises about wrong usage has it
+            raise
+        command = getattr(getattr(error, "ctx", None), "command_path", "pixnar")
+        if not error.format_message():  # no arguments at all: the help was shown
+            sys.exit(2)
+        _fail(f"{error.format_message()} (see {command} --help)")
+    if code == _STOPPED:
+        print("pixnar: stopped; no half-written file is left", file=sys.stderr)
+    sys.exit(code or 0)
+
+
+def _fail(message: str) -> NoReturn:
+    print("pixnar: " + " ".join(message.split()), file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,185 @@
+"""pixnar vocab: learn a vocabulary, look at it, cut text with it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pixnar.cli.common import BuildByDefault, JsonFile, SkipBadRows, Threads, group, tell_skipped, write_json
+from pixnar.errors import PixnarError
+from pixnar.progress import show_progress
+from pixnar.storage import check_writable, container_kind
+
+if TYPE_CHECKING:
+    from pixnar.vocab import TargetVocabulary
+
+commands = group(
+    "vocab",
+    "Learn a vocabulary of phrases from docids.\n\n"
+    "[bold]pixnar vocab CORPUS -o VOCAB[/bold] builds one ([bold]pixnar vocab build --help[/bold] has all options).",
+    BuildByDefault,
+)
+
+
+class Kind(StrEnum):
+    """Ways to make a target vocabulary."""
+
+    phrase = "phrase"
+    bpe = "bpe"
+    unigram = "unigram"
+    wordpiece = "wordpiece"
+
+
+class Where(StrEnum):
+    """Where punctuation may stand in a phrase."""
+
+    inside = "inside"
+    leading = "leading"
+    anywhere = "anywhere"
+
+
+@commands.command("build")
+def build(
+    sources: Annotated[
+        list[str], typer.Argument(help="A corpus (folder or irds:ID), or .txt/.jsonl/.parquet files, or -.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Vocabulary file to write.")],
+    size: Annotated[int, typer.Option(help="Most tokens to have.")] = 131_072,
+    min_count: Annotated[
+        int | None, typer.Option(help="Fewest uses of a token; default by corpus size, 2 to 20.")
+    ] = None,
+    max_words: Annotated[int, typer.Option(help="Most words in a phrase.")] = 8,
+    weighted: Annotated[bool, typer.Option("--weighted", help="A repeated docid counts every time, not once.")] = False,
+    punctuation: Annotated[
+        Where, typer.Option(help="Where it may stand in a phrase: inside only, also leading it, or anywhere.")
+    ] = Where.leading,
+    kind: Annotated[Kind, typer.Option(help="phrase, or a baseline to compare with.")] = Kind.phrase,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="With --kind wordpiece: Hugging Face name, folder or file.")
+    ] = None,
+    max_memory: Annotated[
+        str | None, typer.Option(help="Spill to disk beyond this, e.g. 4G; default 60 % of what is free.")
+    ] = None,
+    scratch: Annotated[Path | None, typer.Option(help="Folder for what is spilled; default the system's.")] = None,
+    threads: Threads = 0,
+    skip_bad_rows: SkipBadRows = False,
+) -> None:
+    """Learn a vocabulary from docids.
+
+    [bold]pixnar vocab build icd10 -o icd10.vocab --size 16384[/bold]
+    """
+    from pixnar.corpus import docid_texts
+    from pixnar.vocab import TokenizerVocabulary, Vocabulary, mean_length
+
+    _check_target(output)
+    for option, given, kinds in (
+        ("--max-words", max_words != 8, [Kind.phrase]),
+        ("--punctuation", punctuation is not Where.leading, [Kind.phrase]),
+        ("--max-memory", max_memory is not None, [Kind.phrase]),
+        ("--scratch", scratch is not None, [Kind.phrase]),
+        ("--min-count", min_count is not None, [Kind.phrase, Kind.bpe]),
+        ("--size", size != 131_072, [Kind.phrase, Kind.bpe, Kind.unigram]),
+        ("--tokenizer", tokenizer is not None, [Kind.wordpiece]),
+    ):
+        if given and kind not in kinds:
+            raise typer.BadParameter(f"{option} means nothing with --kind {kind}: leave it out")
+    with show_progress() as progress:
+        texts, skipped = docid_texts(sources, skip_bad_rows=skip_bad_rows, progress=progress)
+        vocabulary: TargetVocabulary
+        if kind is Kind.phrase:
+            vocabulary = Vocabulary.build(
+                texts,
+                size,
+                min_count=min_count,
+                max_words=max_words,
+                weighted=weighted,
+                punctuation=punctuation.value,
+                threads=threads,
+                max_memory=_memory(max_memory) if max_memory else None,
+                scratch=scratch,
+                progress=progress,
+            )
+        elif kind is Kind.wordpiece:
+            if tokenizer is None:
+                raise typer.BadParameter("--kind wordpiece needs --tokenizer NAME")
+            vocabulary = TokenizerVocabulary.from_pretrained(tokenizer, texts, weighted=weighted, progress=progress)
+        elif kind is Kind.bpe:
+            vocabulary = TokenizerVocabulary.train_bpe(
+                texts, size, min_count=min_count or 2, weighted=weighted, progress=progress
+            )
+        else:
+            vocabulary = TokenizerVocabulary.train_unigram(texts, size, weighted=weighted, progress=progress)
+        vocabulary.save(output)
+    tell_skipped(skipped)
+    print(f"{output}: {len(vocabulary):,} tokens")
+    if isinstance(vocabulary, Vocabulary) and len(vocabulary) < size:
+        least = vocabulary.meta["min_count"]
+        print(f"fewer than the {size:,} wanted: no more candidates are used {least} times (--min-count)")
+    print(f"mean tokens per docid {mean_length(vocabulary.docid_lengths):.2f}; see: pixnar vocab inspect {output}")
+
+
+@commands.command("inspect")
+def inspect(
+    vocabulary: Annotated[Path, typer.Argument(help="Vocabulary file.")],
+    text: Annotated[
+        list[str] | None, typer.Option(help="Show how this is cut into tokens; may be given again.")
+    ] = None,
+    top: Annotated[int, typer.Option(help="How many phrases to list.", min=0)] = 20,
+    plot: Annotated[Path | None, typer.Option(help="Also draw a picture (PNG).")] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Show size, lengths, the most used phrases and how text is cut into tokens."""
+    from pixnar.vocab import inspect as inspection
+    from pixnar.vocab import load_vocabulary
+
+    loaded = load_vocabulary(vocabulary)
+    found = inspection.inspect(loaded, top=top)
+    inspection.show(found, loaded, text or [" ".join(token for token, _ in (found.top or found.top_tokens)[:4])])
+    if plot:
+        inspection.plot(found, plot)
+        print(f"\n{plot} drawn")
+    write_json(json_file, found._asdict())
+
+
+@commands.command("encode")
+def encode(
+    vocabulary: Annotated[Path, typer.Argument(help="Vocabulary file.")],
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts; without any, lines of standard input.")] = None,
+    ids: Annotated[bool, typer.Option("--ids", help="Print token ids instead of tokens.")] = False,
+) -> None:
+    """Cut texts into tokens, one line each."""
+    from pixnar.vocab import load_vocabulary
+
+    loaded = load_vocabulary(vocabulary)
+    for text in texts or map(_utf8, sys.stdin.buffer):
+        encoded = loaded.encode(text).tolist()
+        print(*encoded) if ids else print("".join(f"[{loaded.token(v)}]" for v in encoded))
+
+
+def _check_target(path: Path) -> None:
+    """Do not let a typing slip replace somebody's data, and say so before the work rather than after it."""
+    check_writable(path)
+    if path.exists() and path.stat().st_size:
+        try:
+            container_kind(path, "vocabulary")
+        except PixnarError as error:
+            raise PixnarError(f"{path} exists and is no vocabulary: choose another name or remove it") from error
+
+
+def _memory(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if not match:
+        raise typer.BadParameter(f"{text!r} is no amount of memory: write e.g. 800M or 12G")
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+
+
+def _utf8(line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise PixnarError(f"standard input is not UTF-8 at {line[:40]!r}: convert it first") from error

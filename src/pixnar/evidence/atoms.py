@@ -1,0 +1,50 @@
+"""Atoms and words of normalised text, as the vocabulary's native core cuts them, by regular expressions."""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from itertools import groupby
+
+from pixnar import _native
+
+_WORD, _LONE = 1, 2  # kinds of characters, as in native/vocab/text.hpp
+_ASCII_ATOMS = re.compile(r"[a-z0-9]+|[^ ]")
+_ASCII_WORDS = re.compile(r"[a-z0-9]+")
+
+
+def atom_pattern(text: str) -> re.Pattern[str]:
+    """What matches the atoms of a normalised text one after the other.
+
+    >>> atom_pattern("").findall("all-star game, 1999")
+    ['all', '-', 'star', 'game', ',', '1999']
+    """
+    return _ASCII_ATOMS if text.isascii() else _unicode_patterns()[0]
+
+
+def words(text: str) -> list[str]:
+    """The words of a normalised text: its atoms without punctuation and other signs.
+
+    >>> words("all-star game, 1999")
+    ['all', 'star', 'game', '1999']
+    """
+    return (_ASCII_WORDS if text.isascii() else _unicode_patterns()[1]).findall(text)
+
+
+@functools.cache
+def _unicode_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    kinds = [_native.char_kind(c) for c in range(sys.maxunicode + 1)]
+    runs = f"[{_ranges(kinds, _WORD)}]+"
+    return re.compile(f"{runs}|[^ ]"), re.compile(f"{runs}|[{_ranges(kinds, _LONE)}]")
+
+
+def _ranges(kinds: list[int], wanted: int) -> str:
+    """The characters of one kind, for use within brackets."""
+    parts, begin = [], 0
+    for kind, run in groupby(kinds):
+        end = begin + sum(1 for _ in run)
+        if kind == wanted:
+            parts.append(f"\\U{begin:08x}-\\U{end - 1:08x}")
+        begin = end
+    return "".join(parts)

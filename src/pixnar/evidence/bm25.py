@@ -1,0 +1,155 @@
+"""BM25 over words: what most people would use, and a fine companion to anything else."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pixnar.errors import FileFormatError
+from pixnar.evidence.atoms import words
+from pixnar.evidence.postings import Floats, Postings, Weight
+from pixnar.evidence.ranking import best_of_groups
+from pixnar.evidence.word_table import WordTable
+from pixnar.storage import read_container, write_container
+from pixnar.vocab.normalize import normalize, normalize_lines
+
+_FILE_KIND, _FILE_VERSION = "bm25", 1
+_BATCH = 20_000
+
+
+class Bm25:
+    """Scores units (documents, or docids that belong to documents) by the words they share with a query.
+
+    The weight of a word in a unit is Lucene's: idf · tf / (tf + k1 · (1 − b + b · length / mean length)) with
+    idf = ln(1 + (N − n + 0.5) / (n + 0.5)). A word counts as often as it stands in the query.
+
+    >>> bm25 = Bm25.build(["cheap hotels in rome", "pizza in rome", "hotels of paris"], groups=[0, 0, 1])
+    >>> int(bm25.score("Hotels in Paris?").argmax()), int(bm25.documents("Hotels in Paris?").argmax())
+    (2, 1)
+    """
+
+    def __init__(
+        self, postings: Postings, table: WordTable, groups: NDArray[np.uint32] | None, n_documents: int
+    ) -> None:
+        if len(table) != postings.n_terms:
+            raise ValueError(f"{len(table)} words for {postings.n_terms} lists")
+        if groups is None and n_documents != postings.n_units:
+            raise ValueError(f"{n_documents} documents for {postings.n_units} units")
+        if groups is not None and len(groups) != postings.n_units:
+            raise ValueError(f"{len(groups)} groups for {postings.n_units} units")
+        if groups is not None and len(groups) and groups.max() >= n_documents:
+            raise ValueError(f"group {groups.max()} is not below {n_documents}")
+        self.postings, self.table, self.groups, self.n_documents = postings, table, groups, n_documents
+
+    @classmethod
+    def build(
+        cls,
+        texts: Iterable[str],
+        groups: ArrayLike | None = None,
+        *,
+        join: bool = False,
+        n_documents: int | None = None,
+        k1: float = 1.5,
+        b: float = 0.75,
+        stop_words: Collection[str] = (),
+    ) -> Bm25:
+        """Index texts. `groups` says which document each text belongs to; without it each is a document of its own.
+
+        Texts with groups are units of their own, and a document is as good as its best; with `join` all texts of a
+        document are one unit, as if written one after the other. `n_documents` is for documents without any text.
+        Words in `stop_words` are left out: `STOP_WORDS` makes long lists go away, at some cost in quality.
+        """
+        terms, rows, table, n_texts = _indexed(texts, frozenset(stop_words))
+        owners = np.arange(n_texts) if groups is None else np.asarray(groups, np.int64)
+        if len(owners) != n_texts:
+            raise ValueError(f"{len(owners)} groups for {n_texts} texts")
+        least = int(owners.max()) + 1 if n_texts else 0
+        n_documents = least if n_documents is None else n_documents
+        if least > n_documents or (n_texts and owners.min() < 0):
+            raise ValueError(f"groups must be in 0 … {n_documents - 1}")
+        joined = join or groups is None
+        units, n_units = (owners[rows], n_documents) if joined else (rows, n_texts)
+        postings = Postings.from_counts(terms, units, None, len(table), n_units, _lucene(n_units, k1, b))
+        return cls(postings, table, None if joined else owners.astype(np.uint32), n_documents)
+
+    def score(self, query: str) -> Floats:
+        """The score of every unit."""
+        return self.postings.score(self.terms(query))
+
+    def documents(self, query: str) -> Floats:
+        """The score of every document: that of its best unit."""
+        scores = self.score(query)
+        return scores if self.groups is None else best_of_groups(scores, self.groups, self.n_documents)
+
+    def terms(self, query: str) -> list[int]:
+        """The words of a query that some unit has, by their ids in `table`."""
+        found = map(self.table.find, words(normalize(query)))
+        return [term for term in found if term is not None]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to one file, atomically."""
+        arrays: dict[str, NDArray[Any]] = self.postings.arrays()
+        arrays |= {"words": self.table.data, "word_offsets": self.table.offsets}
+        if self.groups is not None:
+            arrays["groups"] = self.groups
+        meta = {"n_units": self.postings.n_units, "n_documents": self.n_documents}
+        write_container(path, _FILE_KIND, _FILE_VERSION, meta, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, verify: bool = True) -> Bm25:
+        """Map a file that `save` wrote; `verify` reads all of it to find damage."""
+        container = read_container(path, _FILE_KIND, _FILE_VERSION, verify=verify)
+        arrays, meta = container.arrays, container.meta
+        try:
+            postings = Postings.from_arrays(arrays, int(meta["n_units"]), verify=verify)
+            table = WordTable(arrays["words"], arrays["word_offsets"])
+            return cls(postings, table, arrays.get("groups"), int(meta["n_documents"]))
+        except (KeyError, ValueError, TypeError) as error:
+            raise FileFormatError(f"{path} holds no usable BM25 ({error}): build it again") from error
+
+
+def _indexed(
+    texts: Iterable[str], stop_words: frozenset[str]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], WordTable, int]:
+    """The words of all texts as ids of a table, the text each is in, the table, and how many texts there are."""
+    numbers: defaultdict[str, int] = defaultdict()
+    numbers.default_factory = numbers.__len__  # a new word gets the next number
+    found, lengths = array("I"), array("I")
+    for line in _lines(texts):
+        row = words(line)
+        found.extend(map(numbers.__getitem__, row))
+        lengths.append(len(row))
+    table = WordTable.from_words(numbers.keys() - stop_words)
+    ids = np.full(len(numbers), -1, np.int64)
+    ids[[numbers[word] for word in table]] = np.arange(len(table))
+    terms = ids[np.array(found, np.uint32)]
+    rows = np.repeat(np.arange(len(lengths)), np.array(lengths, np.uint32))
+    kept = terms >= 0
+    return terms[kept], rows[kept], table, len(lengths)
+
+
+def _lines(texts: Iterable[str]) -> Iterator[str]:
+    """Normalised texts."""
+    rows = iter(texts)
+    while batch := list(islice(rows, _BATCH)):
+        yield from normalize_lines(batch).decode().split("\n")
+
+
+def _lucene(n_units: int, k1: float, b: float) -> Weight:
+    def weight(terms: NDArray[np.int64], units: NDArray[np.int64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        found_in = np.bincount(terms)
+        lengths = np.bincount(units, counts, minlength=n_units)
+        idf = np.log1p((n_units - found_in + 0.5) / (found_in + 0.5))
+        mean = max(lengths.sum(), 1) / max(n_units, 1)
+        damping = k1 * (1 - b + b * lengths / mean)
+        result: NDArray[np.float64] = idf[terms] * counts / (counts + damping[units])
+        return result
+
+    return weight

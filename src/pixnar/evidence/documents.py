@@ -1,0 +1,256 @@
+"""What the docids and the text of a document say for a query: by its own words, and by tokens a model expects."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pixnar.errors import FileFormatError
+from pixnar.evidence.atoms import words
+from pixnar.evidence.ngrams import Ngrams
+from pixnar.evidence.postings import Floats, Postings, Weight
+from pixnar.evidence.word_table import WordTable
+from pixnar.storage import read_container, write_container
+from pixnar.vocab import TargetVocabulary, Vocabulary, normalize
+from pixnar.vocab.normalize import normalize_lines
+
+Ints = NDArray[np.int64]
+
+_FILE_KIND, _FILE_VERSION = "evidence", 1
+_BATCH = 20_000
+_START = 0  # the kind of vocabulary tokens that begin a word
+_NO_WORD, _WORD, _PHRASE = 0, 1, 2  # shapes of tokens
+
+
+class DocumentEvidence:
+    """Scores documents by the terms they share with a query, and by the tokens a model expects in a good document.
+
+    Terms 0 … V − 1 are the vocabulary's tokens where they stand as whole words and phrases, overlaps included; V and
+    up are the words that have no token of their own, often the most telling ones. A posting's weight is BM25's
+    tf · (k1 + 1) / (tf + k1 · (1 − b + b · length / mean length)), lengths in words; `idf` is kept apart, because the
+    gain of an expected token already says how rare it is.
+
+    >>> vocabulary = Vocabulary.build(["new york hotels", "new york pizza", "cheap hotels", "new york"], min_count=2)
+    >>> texts = [(0, "new york hotels"), (0, "cheap hotels"), (1, "pizza in new york"), (2, "zebras")]
+    >>> evidence = DocumentEvidence.build(vocabulary, texts, n_units=3)
+    >>> [int(evidence.own(query).argmax()) for query in ("cheap hotels", "New York pizza", "a zebra or two zebras")]
+    [0, 1, 2]
+    """
+
+    def __init__(
+        self,
+        vocabulary: TargetVocabulary,
+        postings: Postings,
+        table: WordTable,
+        shapes: NDArray[np.uint8],
+        *,
+        phrase_weight: float = 0.15,
+    ) -> None:
+        if len(vocabulary) != len(shapes):
+            raise ValueError(f"made for {len(shapes)} tokens, the vocabulary has {len(vocabulary)}")
+        if len(shapes) + len(table) != postings.n_terms:
+            raise ValueError(f"{len(shapes)} tokens and {len(table)} words for {postings.n_terms} lists")
+        self.postings, self.table, self.shapes = postings, table, shapes
+        self.phrase_weight = phrase_weight
+        self.idf: Floats = _idf(postings)
+        self._ngrams = Ngrams(vocabulary, pieces=False)
+
+    @classmethod
+    def build(
+        cls,
+        vocabulary: TargetVocabulary,
+        texts: Iterable[tuple[int, str]],
+        n_units: int,
+        *,
+        k1: float = 1.5,
+        b: float = 0.75,
+        phrase_weight: float = 0.15,
+    ) -> DocumentEvidence:
+        """Index texts, each given with the document (0 … n_units − 1) it belongs to, in any order.
+
+        All texts of a document count as one, but no phrase reaches from one text into the next.
+        """
+        ngrams, shapes = Ngrams(vocabulary, pieces=False), _shapes(vocabulary)
+        found = _Found.of(ngrams, texts, n_units)
+        table, terms = _without_token(found.words, ngrams, shapes)
+        others = terms[found.word_rows.terms]
+        kept = others >= 0
+        postings = Postings.from_counts(
+            np.concatenate([found.token_rows.terms, others[kept] + len(shapes)]),
+            np.concatenate([found.token_rows.units, found.word_rows.units[kept]]),
+            np.concatenate([found.token_rows.counts, found.word_rows.counts[kept]]),
+            len(shapes) + len(table),
+            n_units,
+            _tf_part(np.bincount(found.word_rows.units, minlength=n_units), k1, b),
+        )
+        return cls(vocabulary, postings, table, shapes, phrase_weight=phrase_weight)
+
+    @property
+    def n_units(self) -> int:
+        """How many documents there are."""
+        return self.postings.n_units
+
+    def query_terms(self, text: str) -> tuple[Ints, Floats]:
+        """The distinct words and phrases of a query that some document may have, and what each counts.
+
+        A word counts idf, a phrase `phrase_weight` of that (its words count on their own), each as often as it occurs;
+        punctuation alone counts nothing.
+        """
+        text = normalize(text)
+        tokens = self._ngrams.count([text], threads=1)
+        shapes = self.shapes[tokens.ids]
+        factors = np.where(shapes == _WORD, 1.0, np.where(shapes == _PHRASE, self.phrase_weight, 0.0)) * tokens.counts
+        used = factors > 0
+        others = [found + len(self.shapes) for found in map(self.table.find, words(text)) if found is not None]
+        other_terms, other_counts = np.unique(np.array(others, np.int64), return_counts=True)
+        terms = np.concatenate([tokens.ids[used].astype(np.int64), other_terms])
+        weights = self.idf[terms] * np.concatenate([factors[used], other_counts])
+        return terms, weights.astype(np.float32)
+
+    def own(self, text: str, units: ArrayLike | None = None) -> Floats:
+        """The score by the query's own words and phrases, of every document or only of `units`."""
+        return self._score(*self.query_terms(text), units)
+
+    def expansion(self, ids: ArrayLike, gains: ArrayLike, units: ArrayLike | None = None) -> Floats:
+        """The score by tokens that a model expects: the sum of gain times weight in the document.
+
+        A gain says how much likelier the model finds the token than it is anywhere (log P(v|q) − log p(v)); what is
+        not above 0 counts nothing.
+        """
+        terms, factors = np.asarray(ids, np.int64), np.asarray(gains, np.float32)
+        if terms.size and not 0 <= terms.min() <= terms.max() < len(self.shapes):
+            raise IndexError(f"token ids must be in 0 … {len(self.shapes) - 1}")
+        return self._score(terms[factors > 0], factors[factors > 0], units)
+
+    def score(
+        self,
+        text: str,
+        expansion: tuple[ArrayLike, ArrayLike] | None = None,
+        expansion_weight: float = 1.0,
+        units: ArrayLike | None = None,
+    ) -> Floats:
+        """``own`` plus `expansion_weight` times ``expansion``, given as token ids and their gains."""
+        own = self.own(text, units)
+        if expansion is None:
+            return own
+        more: Floats = np.float32(expansion_weight) * self.expansion(*expansion, units)
+        return own + more
+
+    def _score(self, terms: Ints, weights: Floats, units: ArrayLike | None) -> Floats:
+        if units is None:
+            return self.postings.score(terms, weights)
+        return self.postings.score_at(terms, weights, units)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to one file, atomically. The vocabulary is not in it."""
+        arrays: dict[str, NDArray[Any]] = self.postings.arrays()
+        arrays |= {"words": self.table.data, "word_offsets": self.table.offsets, "shapes": self.shapes}
+        meta = {"n_units": self.n_units, "phrase_weight": self.phrase_weight}
+        write_container(path, _FILE_KIND, _FILE_VERSION, meta, arrays)
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], vocabulary: TargetVocabulary, *, verify: bool = True
+    ) -> DocumentEvidence:
+        """Map a file that `save` wrote, for the vocabulary it was built with; `verify` reads all to find damage."""
+        container = read_container(path, _FILE_KIND, _FILE_VERSION, verify=verify)
+        arrays, meta = container.arrays, container.meta
+        try:
+            postings = Postings.from_arrays(arrays, int(meta["n_units"]), verify=verify)
+            table = WordTable(arrays["words"], arrays["word_offsets"])
+            return cls(vocabulary, postings, table, arrays["shapes"], phrase_weight=float(meta["phrase_weight"]))
+        except (KeyError, ValueError, TypeError) as error:
+            raise FileFormatError(f"{path} holds no usable evidence ({error}): build it again") from error
+
+
+class _Rows(NamedTuple):
+    """Terms, the units they stand in, and how often."""
+
+    terms: Ints
+    units: Ints
+    counts: Ints
+
+    @classmethod
+    def joined(cls, parts: list[_Rows]) -> _Rows:
+        nothing = np.zeros(0, np.int64)
+        return cls(*(np.concatenate([nothing, *(part[i] for part in parts)]) for i in range(3)))
+
+
+class _Found(NamedTuple):
+    """Everything in the texts: rows of tokens, rows of words by their numbers, and the words in that order."""
+
+    token_rows: _Rows
+    word_rows: _Rows
+    words: list[str]
+
+    @classmethod
+    def of(cls, ngrams: Ngrams, texts: Iterable[tuple[int, str]], n_units: int) -> _Found:
+        numbers: defaultdict[str, int] = defaultdict()
+        numbers.default_factory = numbers.__len__  # a new word gets the next number
+        token_rows, word_rows = [], []
+        for units, lines in _batches(texts):
+            if not 0 <= units.min() <= units.max() < n_units:
+                raise ValueError(f"the units of texts must be in 0 … {n_units - 1}")
+            tokens = ngrams.count(lines, threads=1)
+            token_rows.append(_Rows(tokens.ids.astype(np.int64), units[tokens.texts], tokens.counts.astype(np.int64)))
+            found, lengths = array("q"), array("q")
+            for line in lines:
+                row = words(line)
+                found.extend(map(numbers.__getitem__, row))
+                lengths.append(len(row))
+            word_ids, word_units = np.array(found, np.int64), np.repeat(units, np.array(lengths, np.int64))
+            word_rows.append(_Rows(word_ids, word_units, np.ones(len(word_ids), np.int64)))
+        return cls(_Rows.joined(token_rows), _Rows.joined(word_rows), list(numbers))
+
+
+def _batches(texts: Iterable[tuple[int, str]]) -> Iterator[tuple[Ints, list[str]]]:
+    """Units and normalised texts."""
+    rows = iter(texts)
+    while batch := list(islice(rows, _BATCH)):
+        lines = normalize_lines([text for _, text in batch]).decode().split("\n")
+        yield np.array([unit for unit, _ in batch], np.int64), lines
+
+
+def _without_token(distinct: list[str], ngrams: Ngrams, shapes: NDArray[np.uint8]) -> tuple[WordTable, Ints]:
+    """The table of words that are no token, and for each of the distinct words its id there or −1."""
+    tokens = ngrams.count(distinct, threads=1)
+    has_token = np.zeros(len(distinct), np.bool_)
+    has_token[tokens.texts[shapes[tokens.ids] == _WORD]] = True
+    table = WordTable.from_words(word for word, has in zip(distinct, has_token, strict=True) if not has)
+    numbers = {word: i for i, word in enumerate(table)}
+    return table, np.fromiter((numbers.get(word, -1) for word in distinct), np.int64, len(distinct))
+
+
+def _shapes(vocabulary: TargetVocabulary) -> NDArray[np.uint8]:
+    """Per token whether it is a word, has words and more, or has none; only phrase vocabularies have any of these."""
+    shapes = np.full(len(vocabulary), _NO_WORD, np.uint8)
+    if isinstance(vocabulary, Vocabulary):
+        for v in np.flatnonzero(vocabulary.arrays["kinds"] == _START).tolist():
+            text = vocabulary.token_bytes(v).decode(errors="ignore")
+            parts = words(text)
+            if parts:
+                shapes[v] = _WORD if parts == [text] else _PHRASE
+    return shapes
+
+
+def _idf(postings: Postings) -> Floats:
+    found_in = postings.frequency
+    idf: Floats = np.log1p((postings.n_units - found_in + 0.5) / (found_in + 0.5)).astype(np.float32)
+    return idf
+
+
+def _tf_part(lengths: Ints, k1: float, b: float) -> Weight:
+    damping = k1 * (1 - b + b * lengths / max(lengths.mean() if len(lengths) else 0, 1e-9))
+
+    def weight(terms: Ints, units: Ints, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        result: NDArray[np.float64] = counts * (k1 + 1) / (counts + damping[units])
+        return result
+
+    return weight

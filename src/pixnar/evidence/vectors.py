@@ -1,0 +1,179 @@
+"""Dense vectors of docids: how near the best docid of a document is to a query."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pixnar.errors import FileFormatError
+from pixnar.evidence.ranking import best
+from pixnar.storage import read_container, write_container
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Pool = Literal["max", "mean", "logsumexp"]
+
+NO_DOCID = -1.0
+"""The score of a document without docids: that of the farthest one there can be."""
+
+_FILE_KIND, _FILE_VERSION = "vectors", 1
+_CHUNK = 8_192  # docids whose vectors are in 32 bits at a time
+_SCORES_HELD = 2**26  # scores of documents held at a time
+_DIGITS = 6  # equal vectors get equal scores wherever they stand in a product; 16-bit vectors are coarser anyway
+
+
+class DocidVectors:
+    """A matrix of unit vectors in 16-bit floats, one row per docid, and the rows of every document.
+
+    >>> vectors = DocidVectors.build(np.eye(3), rows=[0, 1, 1, 2], documents=[0, 0, 1, 1], n_documents=3)
+    >>> vectors.best(np.array([1.0, 0, 0]), [0, 1, 2]).tolist()
+    [1.0, 0.0, -1.0]
+    """
+
+    def __init__(self, matrix: NDArray[np.float16], offsets: Ints, rows: NDArray[np.uint32]) -> None:
+        if matrix.ndim != 2 or matrix.dtype != np.float16 or offsets.dtype != np.int64 or rows.dtype != np.uint32:
+            raise ValueError(f"{matrix.ndim}-dimensional {matrix.dtype}, offsets {offsets.dtype}, rows {rows.dtype}")
+        if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(rows) or np.any(offsets[1:] < offsets[:-1]):
+            raise ValueError("documents and their rows do not fit together")
+        if len(rows) and rows.max() >= len(matrix):
+            raise ValueError(f"row {rows.max()} is not below {len(matrix)}")
+        self.matrix, self.offsets, self.rows = matrix, offsets, rows
+
+    @classmethod
+    def build(cls, vectors: ArrayLike, rows: ArrayLike, documents: ArrayLike, n_documents: int) -> DocidVectors:
+        """From the vectors of docids, of any length, and pairs: docid ``rows[i]`` names document ``documents[i]``."""
+        matrix = _in_16_bits(np.asarray(vectors))
+        named, owners = np.asarray(rows, np.int64), np.asarray(documents, np.int64)
+        if named.shape != owners.shape:
+            raise ValueError(f"{len(named)} rows for {len(owners)} documents: give one of each per pair")
+        for name, values, size in (("row", named, len(matrix)), ("document", owners, n_documents)):
+            if values.size and not 0 <= values.min() <= values.max() < size:
+                raise ValueError(f"every {name} must be in 0 … {size - 1}")
+        offsets = np.zeros(n_documents + 1, np.int64)
+        np.cumsum(np.bincount(owners, minlength=n_documents), out=offsets[1:])
+        return cls(matrix, offsets, named[np.lexsort((named, owners))].astype(np.uint32))
+
+    @property
+    def n_documents(self) -> int:
+        """How many documents there are, those without docids included."""
+        return len(self.offsets) - 1
+
+    def best(
+        self,
+        query: ArrayLike,
+        documents: ArrayLike,
+        pool: Pool = "max",
+        *,
+        top: int = 3,
+        temperature: float = 0.05,
+    ) -> Floats:
+        """For each given document how near its docids are to a query vector.
+
+        `pool` says how cosines become one figure: the highest, the mean of the `top` highest, or
+        ``temperature · log Σ exp(cosine / temperature)``.
+        """
+        rows, starts, owners = self._rows_of(np.asarray(documents, np.int64))
+        out = np.full(len(np.asarray(documents)), NO_DOCID, np.float32)
+        if len(rows):
+            cosines = self.matrix[rows].astype(np.float32) @ _unit(np.asarray(query, np.float32))
+            out[owners] = _pooled(cosines, starts, pool, top, temperature).round(_DIGITS)
+        return out
+
+    def search(self, queries: ArrayLike, k: int) -> tuple[Ints, Floats]:
+        """The `k` documents with the nearest docid for every query vector, by looking at all; best first.
+
+        Both results are [queries, k], or less wide where there are fewer documents. Among equals the lower index wins.
+        """
+        units = _unit(np.asarray(queries, np.float32))
+        if units.ndim != 2:
+            raise ValueError(f"queries must be two-dimensional, not {units.shape}; for one query give [query]")
+        k = min(k, self.n_documents)
+        documents, scores = np.zeros((len(units), k), np.int64), np.zeros((len(units), k), np.float32)
+        step = max(_SCORES_HELD // max(self.n_documents, 1), 1)
+        for begin in range(0, len(units), step):
+            held = self._all(units[begin : begin + step])
+            for i, row in enumerate(held, begin):
+                documents[i] = best(row, k)
+                scores[i] = row[documents[i]]
+        return documents, scores
+
+    def _all(self, units: Floats) -> Floats:
+        """The score of every document for some queries: [queries, documents]."""
+        out = np.full((self.n_documents, len(units)), NO_DOCID, np.float32)
+        for low, high in self._chunks():
+            rows, starts, owners = self._rows_of(np.arange(low, high))
+            if len(rows):
+                cosines = self.matrix[rows].astype(np.float32) @ units.T
+                out[low + owners] = np.maximum.reduceat(cosines, starts, axis=0).round(_DIGITS)
+        return np.ascontiguousarray(out.T)
+
+    def _chunks(self) -> list[tuple[int, int]]:
+        """Ranges of documents with about `_CHUNK` docids each."""
+        marks = np.searchsorted(self.offsets, np.arange(0, len(self.rows), _CHUNK))
+        borders = sorted({0, *marks.tolist(), self.n_documents})
+        return list(pairwise(borders))
+
+    def _rows_of(self, documents: Ints) -> tuple[NDArray[np.uint32], Ints, Ints]:
+        """The rows of documents one after the other, and of each document that has any, its first and its place."""
+        if documents.size and not 0 <= documents.min() <= documents.max() < self.n_documents:
+            raise IndexError(f"documents must be in 0 … {self.n_documents - 1}")
+        begins, lengths = self.offsets[documents], self.offsets[documents + 1] - self.offsets[documents]
+        ends = np.cumsum(lengths)
+        places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(begins - ends + lengths, lengths)
+        owners = np.flatnonzero(lengths)
+        return self.rows[places], (ends - lengths)[owners], owners
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to one file, atomically."""
+        flat = self.matrix.reshape(-1).view(np.uint16)
+        arrays: dict[str, NDArray[Any]] = {"vectors": flat, "offsets": self.offsets, "rows": self.rows}
+        write_container(path, _FILE_KIND, _FILE_VERSION, {"dimensions": self.matrix.shape[1]}, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, verify: bool = True) -> DocidVectors:
+        """Map a file that `save` wrote; `verify` reads all of it to find damage."""
+        container = read_container(path, _FILE_KIND, _FILE_VERSION, verify=verify)
+        arrays = container.arrays
+        try:
+            dimensions = int(container.meta["dimensions"])
+            if arrays["vectors"].dtype != np.uint16 or dimensions < 1:
+                raise ValueError(f"vectors are {arrays['vectors'].dtype} with {dimensions} dimensions")
+            return cls(arrays["vectors"].view(np.float16).reshape(-1, dimensions), arrays["offsets"], arrays["rows"])
+        except (KeyError, ValueError, TypeError) as error:
+            raise FileFormatError(f"{path} holds no usable vectors ({error}): build them again") from error
+
+
+def _unit(vectors: Floats) -> Floats:
+    """Vectors along the last axis, brought to length 1; those without a direction stay 0."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+
+
+def _in_16_bits(vectors: NDArray[np.floating]) -> NDArray[np.float16]:
+    if vectors.ndim != 2 or vectors.shape[1] == 0:
+        raise ValueError(f"vectors must be two-dimensional and not empty, not {vectors.shape}")
+    out = np.empty(vectors.shape, np.float16)
+    for begin in range(0, len(vectors), _CHUNK):
+        out[begin : begin + _CHUNK] = _unit(vectors[begin : begin + _CHUNK].astype(np.float32))
+    return out
+
+
+def _pooled(cosines: Floats, starts: Ints, pool: Pool, top: int, temperature: float) -> Floats:
+    """One figure for each run of cosines."""
+    highest: Floats = np.maximum.reduceat(cosines, starts)
+    if pool == "max":
+        return highest
+    lengths = np.diff(starts, append=len(cosines))
+    runs = np.repeat(np.arange(len(starts)), lengths)
+    if pool == "logsumexp":
+        sums = np.add.reduceat(np.exp((cosines - highest[runs]) / temperature), starts)
+        return (highest + temperature * np.log(sums)).astype(np.float32)
+    if pool != "mean":
+        raise ValueError(f"unknown pool {pool!r}: use max, mean or logsumexp")
+    ordered = cosines[np.lexsort((-cosines, runs))]
+    counted = np.arange(len(cosines)) - starts[runs] < top
+    return (np.add.reduceat(ordered * counted, starts) / np.minimum(lengths, top)).astype(np.float32)

@@ -1,0 +1,52 @@
+"""A sorted list of words in two flat arrays, searched where it lies: nothing to unpack when a file is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class WordTable:
+    """Distinct words with the ids 0, 1, 2 … in the order of their UTF-8 bytes.
+
+    >>> table = WordTable.from_words(["pizza", "hotel", "rome"])
+    >>> table.find("pizza"), table.find("paris"), list(table)
+    (1, None, ['hotel', 'pizza', 'rome'])
+    """
+
+    def __init__(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
+        if data.dtype != np.uint8 or offsets.dtype != np.int64:
+            raise ValueError(f"words and their offsets are {data.dtype} and {offsets.dtype}")
+        if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(data) or np.any(offsets[1:] < offsets[:-1]):
+            raise ValueError("words and their offsets do not fit together")
+        self.data, self.offsets = data, offsets
+
+    @classmethod
+    def from_words(cls, words: Iterable[str]) -> WordTable:
+        """A table of some distinct words."""
+        sorted_words = sorted(word.encode() for word in words)
+        offsets = np.zeros(len(sorted_words) + 1, np.int64)
+        np.cumsum([len(word) for word in sorted_words], out=offsets[1:])
+        return cls(np.frombuffer(b"".join(sorted_words), np.uint8), offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[str]:
+        return (self._bytes(i).decode() for i in range(len(self)))
+
+    def find(self, word: str) -> int | None:
+        """The id of a word, or None."""
+        wanted, low, high = word.encode(), 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if self._bytes(middle) < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return low if low < len(self) and self._bytes(low) == wanted else None
+
+    def _bytes(self, i: int) -> bytes:
+        return self.data[self.offsets[i] : self.offsets[i + 1]].tobytes()

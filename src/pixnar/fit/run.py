@@ -1,0 +1,413 @@
+"""From a corpus to an index: vocabulary, docid table, model, training, shortlist, evidence, choices on dev."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pixnar.corpus import Corpus, open_corpus
+from pixnar.docids import DocidTable, build_table
+from pixnar.errors import PixnarError
+from pixnar.evaluate.metrics import summary
+from pixnar.evidence.bm25 import Bm25
+from pixnar.evidence.documents import DocumentEvidence
+from pixnar.evidence.ngrams import Ngrams
+from pixnar.evidence.vectors import DocidVectors
+from pixnar.fit.dev import Queries, read_queries
+from pixnar.fit.tune import docid_mrr, gather, ranked, tune_fusion, tune_rule, with_rule
+from pixnar.index.files import (
+    BM25_FILE,
+    DOCIDS,
+    EVIDENCE,
+    MODEL,
+    PRIORS,
+    TRAINING,
+    UNITS,
+    VECTORS,
+    write_priors,
+    write_units,
+)
+from pixnar.index.manifest import NAME, write_manifest
+from pixnar.index.retriever import BM25, DENSE, EXPANSION, OWN, Query, Retriever
+from pixnar.index.retriever import DOCIDS as DOCID_SCORE
+from pixnar.model.build import build_model, calibrate
+from pixnar.model.encoder import Encoder, place_of
+from pixnar.model.features import FeatureCache
+from pixnar.model.nar import Nar
+from pixnar.progress import Progress
+from pixnar.recipe import Recipe, to_dict
+from pixnar.scoring import Priors, ScoreRule
+from pixnar.search.query import QueryScorer
+from pixnar.storage import atomic_write
+from pixnar.train.data import TrainingData
+from pixnar.train.log import plot
+from pixnar.train.loop import Trained, train
+from pixnar.vocab import TargetVocabulary, TokenizerVocabulary, Vocabulary, load_vocabulary
+
+Floats = NDArray[np.float32]
+_TUNING_QUERIES = 400  # for the dials of the score; weights of a fusion are chosen on all
+
+
+@dataclass
+class Report:
+    """What a fit measured: facts, and dev figures by name."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    dev: dict[str, dict[str, float]] = field(default_factory=dict)
+
+
+def fit(
+    corpus: str | os.PathLike[str] | Corpus,
+    output: str | os.PathLike[str],
+    recipe: Recipe | None = None,
+    *,
+    cache: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    keep_work: bool = False,
+    threads: int = 0,
+    progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Report:
+    """Build an index of a corpus. An interrupted fit goes on where it stopped when called again with the same recipe.
+
+    `cache` is where vectors of texts are kept between runs.
+    """
+    source = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
+    folder = Path(output)
+    wanted = recipe or Recipe()
+    _claim(folder, source, wanted, overwrite=overwrite)
+    run = _Fit(
+        source, folder, wanted, Path(cache) if cache else default_cache(), threads, progress, say or (lambda _: None)
+    )
+    report = run.all()
+    if not keep_work:
+        shutil.rmtree(folder / "work", ignore_errors=True)
+    return report
+
+
+def default_cache() -> Path:
+    """Where vectors are kept: $PIXNAR_CACHE, or pixnar in the user's cache folder."""
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(os.environ.get("PIXNAR_CACHE") or str(Path(home) / "pixnar"))
+
+
+class _Fit:
+    def __init__(
+        self,
+        corpus: Corpus,
+        folder: Path,
+        recipe: Recipe,
+        cache: Path,
+        threads: int,
+        progress: Progress | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self.corpus, self.folder, self.recipe, self.cache = corpus, folder, recipe, cache
+        self.threads, self.progress, self.say = threads, progress, say
+        self.work = folder / "work"
+        self.report = Report()
+
+    def all(self) -> Report:
+        vocabulary = self.vocabulary()
+        table = self.table(vocabulary)
+        data = TrainingData.read(self.corpus, vocabulary, self.progress)
+        slots = self.recipe.model.slots or data.default_slots()
+        self._tell_cut(data, slots)
+        priors = Priors.count(data.token_counts()[:-1], data.tokens.lengths, slots)
+        dev = read_queries(self.corpus, "dev")
+        model = self.model(data, table, priors, slots, dev)
+        retriever, queries = self.retriever(model, data, table, priors, dev)
+        rule, fusion = self.choices(retriever, queries, dev)
+        self._seal(rule, fusion, model, data)
+        return self.report
+
+    def vocabulary(self) -> TargetVocabulary:
+        """Learned from the docids, once."""
+        path, wish = self.work / "vocabulary", self.recipe.vocab
+        if not path.exists():
+            texts = (row.docid for row in self.corpus.docids(self.progress))
+            if wish.kind == "phrase":
+                made: TargetVocabulary = Vocabulary.build(
+                    texts,
+                    size=wish.size,
+                    min_count=wish.min_count or None,
+                    max_words=wish.max_words,
+                    threads=self.threads,
+                    progress=self.progress,
+                )
+            elif wish.kind == "wordpiece":
+                made = TokenizerVocabulary.from_pretrained(place_of(self.recipe.model.encoder), texts)
+            elif wish.kind == "bpe":
+                made = TokenizerVocabulary.train_bpe(texts, wish.size, min_count=wish.min_count or 2)
+            else:
+                made = TokenizerVocabulary.train_unigram(texts, wish.size)
+            made.save(path)
+        vocabulary = load_vocabulary(path)
+        self.report.facts |= {"vocabulary": len(vocabulary), "vocabulary_kind": vocabulary.kind}
+        self.say(f"vocabulary: {len(vocabulary):,} tokens ({vocabulary.kind})")
+        return vocabulary
+
+    def table(self, vocabulary: TargetVocabulary) -> DocidTable:
+        """The docid table, once."""
+        path = self.folder / DOCIDS
+        if not path.exists():
+            build_table(self.corpus, vocabulary, path, threads=self.threads, progress=self.progress)
+        table = DocidTable.open(path)
+        self.report.facts |= {"documents": table.documents, "docids": table.snapshot().table.rows}
+        self.say(f"docids: {table.snapshot().table.rows:,} that name {table.documents:,} documents")
+        return table
+
+    def model(self, data: TrainingData, table: DocidTable, priors: Priors, slots: int, dev: Queries) -> Nar:
+        """Built, trained and calibrated, once."""
+        path = self.folder / MODEL
+        if (path / "model.json").exists():
+            self.features = FeatureCache(self._encoder(path / "encoder"), self.cache / "features")
+            self._input_vectors(data)
+            return Nar.from_pretrained(path)
+        wish = self.recipe.model
+        encoder = self._encoder(wish.encoder)
+        self.features = FeatureCache(encoder, self.cache / "features")
+        model = build_model(
+            data.vocabulary,
+            self.features,
+            priors,
+            slots=slots,
+            design=wish.slot_design,
+            head=wish.head,
+            bias=wish.bias,
+            hidden=wish.hidden,
+            seed=self.recipe.train.seed,
+            progress=self.progress,
+        )
+        self._input_vectors(data)
+        trained = self._train(model, data, table, priors, dev)
+        model.cpu().eval()
+        self._calibrate(model, data, dev)
+        self.report.facts |= {"steps": trained.steps, "best_step": trained.best_step, "softmax": trained.softmax}
+        model.save_pretrained(path)
+        return model
+
+    def _encoder(self, name: str | Path) -> Encoder:
+        return Encoder.load(name, max_pieces=self.recipe.model.max_pieces)
+
+    def _input_vectors(self, data: TrainingData) -> None:
+        vectors = self.features.vectors(data.docids, self.progress, "encoding docids")
+        if data.queries:
+            vectors = np.vstack([vectors, self.features.vectors(data.queries, self.progress, "encoding train queries")])
+        data.vectors = vectors
+
+    def _train(self, model: Nar, data: TrainingData, table: DocidTable, priors: Priors, dev: Queries) -> Trained:
+        options = self.recipe.train
+        some = dev.first(options.dev_queries) if options.dev_queries else dev.first(0)
+        rule = start_rule(self.recipe)
+        ngrams = Ngrams(data.vocabulary)
+        frozen = model.design == "mlp" and not options.fine_tune
+        pooled = self.features.vectors(some.texts).astype(np.float32) if frozen and len(some) else None
+
+        def evaluate(current: Nar) -> float:
+            x = _x_of(current, some.texts, pooled)
+            retriever = Retriever(table, scorer_of(current, priors, rule), ngrams, [])
+            return docid_mrr(retriever, retriever.queries(some.texts, x, x[:, 0]), some.relevant)
+
+        home = self.work / "training"
+        trained = train(
+            model,
+            data,
+            options,
+            rule,
+            priors,
+            folder=home,
+            evaluate=evaluate if len(some) else None,
+            progress=self.progress,
+        )
+        kept = self.folder / TRAINING
+        kept.mkdir(exist_ok=True)
+        shutil.copyfile(home / "log.jsonl", kept / "log.jsonl")
+        try:
+            plot(home, kept / "loss.png")
+        except PixnarError as error:
+            self.say(str(error))
+        ended = " (early: dev no longer improved)" if trained.stopped_early else ""
+        self.say(
+            f"training: {trained.steps:,} steps{ended}, softmax {trained.softmax}, kept step {trained.best_step:,}"
+        )
+        return trained
+
+    def _calibrate(self, model: Nar, data: TrainingData, dev: Queries) -> None:
+        """Measure log Z per slot on dev, or on docids where there is no dev split."""
+        texts = (dev.texts or data.docids)[:256]
+        x, _ = model.query_vectors(texts)
+        before = model.log_z.clone()
+        left = calibrate(model, x)
+        raw = np.abs(left + model.log_z.numpy() - before.numpy())[:, 1:].mean()
+        self.report.facts |= {"log_z_abs": float(raw), "log_z_abs_calibrated": float(np.abs(left[:, 1:]).mean())}
+
+    def retriever(
+        self, model: Nar, data: TrainingData, table: DocidTable, priors: Priors, dev: Queries
+    ) -> tuple[Retriever, list[Query]]:
+        """Everything search needs, written to the index, and the dev queries ready to be asked."""
+        write_priors(self.folder / PRIORS, priors)
+        write_units(self.folder / UNITS, data.doc_ids)
+        retriever = Retriever(
+            table, scorer_of(model, priors, start_rule(self.recipe)), Ngrams(data.vocabulary), data.doc_ids
+        )
+        retriever.depth, retriever.expansion = self.recipe.fuse.depth, self.recipe.evidence.expansion
+        retriever.evidence = self._evidence(data)
+        retriever.bm25 = self._bm25(data)
+        retriever.vectors = self._vectors(data)
+        if not len(dev):
+            return retriever, []
+        x, pooled = self._dev_vectors(model, dev)
+        return retriever, retriever.queries(dev.texts, x, pooled)
+
+    def _dev_vectors(self, model: Nar, dev: Queries) -> tuple[Floats, Floats]:
+        if model.design == "mlp" and not self.recipe.train.fine_tune:
+            pooled = self.features.vectors(dev.texts).astype(np.float32)
+            return _x_of(model, dev.texts, pooled), pooled
+        return model.query_vectors(dev.texts)
+
+    def _texts(self, data: TrainingData, *, docids: bool, text: bool) -> list[tuple[int, str]]:
+        unit = {doc_id: i for i, doc_id in enumerate(data.doc_ids)}
+        out: list[tuple[int, str]] = []
+        if docids:
+            out += [(int(d), data.docids[i]) for i, d in zip(data.pair_docid, data.pair_document, strict=True)]
+        if text:
+            for document in self.corpus.documents(self.progress):
+                if document.doc_id in unit:
+                    out.append((unit[document.doc_id], f"{document.title} {document.text}"))
+        return out
+
+    def _evidence(self, data: TrainingData) -> DocumentEvidence | None:
+        wish, path = self.recipe.evidence, self.folder / EVIDENCE
+        if not (wish.docids or wish.text):
+            return None
+        if not path.exists():
+            texts = self._texts(data, docids=wish.docids, text=wish.text)
+            DocumentEvidence.build(data.vocabulary, texts, len(data.doc_ids)).save(path)
+        return DocumentEvidence.load(path, data.vocabulary)
+
+    def _bm25(self, data: TrainingData) -> Bm25 | None:
+        path = self.folder / BM25_FILE
+        if not self.recipe.fuse.bm25:
+            return None
+        if not path.exists():
+            texts = self._texts(data, docids=True, text=True)
+            groups = [unit for unit, _ in texts]
+            Bm25.build([text for _, text in texts], groups, join=True, n_documents=len(data.doc_ids)).save(path)
+        return Bm25.load(path)
+
+    def _vectors(self, data: TrainingData) -> DocidVectors | None:
+        path = self.folder / VECTORS
+        if not self.recipe.fuse.dense or data.vectors is None:
+            return None
+        if not path.exists():
+            vectors = data.vectors[: len(data.docids)]
+            DocidVectors.build(vectors, data.pair_docid, data.pair_document, len(data.doc_ids)).save(path)
+        return DocidVectors.load(path)
+
+    def choices(
+        self, retriever: Retriever, queries: Sequence[Query], dev: Queries
+    ) -> tuple[ScoreRule, dict[str, Any] | None]:
+        """The dials of the score and the weights of the fusion; both chosen on dev where the recipe lets them."""
+        rule = retriever.scorer.rule
+        if not len(dev):
+            self.say("no dev split: the recipe's own dials are used, and nothing is fused")
+            return rule, None
+        if self.recipe.scoring.tune:
+            some = dev.first(_TUNING_QUERIES)
+            orders = self.recipe.scoring.order == "auto"
+            rule, value = tune_rule(retriever, queries[: len(some)], some, orders=orders, progress=self.progress)
+            self.say(f"score chosen on dev: {rule} (MRR@10 {value:.3f} on {len(some)} queries)")
+        retriever = with_rule(retriever, rule)
+        tables = gather(retriever, queries, retriever.depth, self.progress)
+        fusions = {}
+        own = [DOCID_SCORE] + [name for name in (OWN, EXPANSION) if name in tables[0].columns]
+        everything = own + [name for name in (DENSE, BM25) if name in tables[0].columns]
+        for name, sources in (("docids", own[:1]), ("with evidence", own), ("with fusion", everything)):
+            fusions[name] = tune_fusion(tables, dev, sources, retriever.unit_of)
+            run = dict(zip(dev.ids, ranked(tables, fusions[name]), strict=True))
+            self.report.dev[name] = summary(run, dev.qrels)
+            self.say(f"dev, {name}: " + ", ".join(f"{key} {value:.3f}" for key, value in self.report.dev[name].items()))
+        fusion = fusions["with fusion"]
+        return rule, None if list(fusion.weights) == [DOCID_SCORE] else fusion.to_dict()
+
+    def _tell_cut(self, data: TrainingData, slots: int) -> None:
+        cut = float((data.tokens.lengths >= slots).mean())
+        self.report.facts |= {"slots": slots, "docids_cut": cut, "tokens_per_docid": float(data.tokens.lengths.mean())}
+        self.say(
+            f"slots: {slots}; {data.tokens.lengths.mean():.2f} tokens per docid, "
+            f"{cut:.2%} of the docids have no slot left for their end or are cut"
+        )
+
+    def _seal(self, rule: ScoreRule, fusion: dict[str, Any] | None, model: Nar, data: TrainingData) -> None:
+        content = {
+            "corpus": self.corpus.name,
+            "recipe": to_dict(self.recipe),
+            "rule": rule.to_dict(),
+            "fusion": fusion,
+            "depth": self.recipe.fuse.depth,
+            "expansion": self.recipe.evidence.expansion,
+            "slots": model.slots.slots,
+            "facts": self.report.facts,
+            "dev": self.report.dev,
+        }
+        write_manifest(self.folder, content)
+
+
+def start_rule(recipe: Recipe) -> ScoreRule:
+    """The rule a recipe starts from; dials that dev is to choose start at their best guess."""
+    wish = recipe.scoring
+    paper_like = wish.prior_weight == 0 and wish.floor == "strict"
+    return ScoreRule(
+        prior_weight=wish.prior_weight,
+        copy=wish.copy,
+        floor=wish.floor,  # type: ignore[arg-type]
+        order="bag" if wish.order == "auto" else wish.order,  # type: ignore[arg-type]
+        ends=wish.ends,
+        length_norm=wish.length_norm,
+        aggregate=wish.aggregate,  # type: ignore[arg-type]
+        scale=wish.scale,
+        normalize=not paper_like,
+    )
+
+
+def scorer_of(model: Nar, priors: Priors, rule: ScoreRule) -> QueryScorer:
+    """A scorer over a model's own arrays."""
+    head = model.head
+    bias = None if head.bias is None else head.bias.detach().float().cpu().numpy()
+    return QueryScorer(head.rows.detach().float().cpu().numpy(), bias, model.log_z.cpu().numpy(), priors, rule)
+
+
+@torch.inference_mode()
+def _x_of(model: Nar, texts: Sequence[str], pooled: Floats | None) -> Floats:
+    if pooled is None:
+        return model.query_vectors(texts)[0]
+    return model.from_vectors(torch.from_numpy(pooled).to(model.device)).float().cpu().numpy()
+
+
+def _claim(folder: Path, corpus: Corpus, recipe: Recipe, *, overwrite: bool) -> None:
+    """Take a folder for a new index, or go on with the one begun there."""
+    begun = {"corpus": corpus.name, "recipe": to_dict(recipe)}
+    note = folder / "work" / "fit.json"
+    if overwrite and folder.exists():
+        if not (note.exists() or (folder / NAME).exists()):
+            raise PixnarError(f"{folder} is no index and would be lost: choose another output")
+        shutil.rmtree(folder)
+    if (folder / NAME).exists():
+        raise PixnarError(f"{folder} holds a finished index: choose another output, or give --overwrite to replace it")
+    if folder.exists() and not note.exists() and any(folder.iterdir()):
+        raise PixnarError(f"{folder} is not empty and no index was begun there: choose another output")
+    if note.exists() and json.loads(note.read_bytes()) != begun:
+        raise PixnarError(f"{folder} was begun with another corpus or recipe: use those again, or give --overwrite")
+    note.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(note) as file:
+        file.write(json.dumps(begun).encode())

@@ -1,0 +1,117 @@
+"""Choosing on dev what training does not decide: the dials of the score, and the weights of what is added to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixnar.evaluate.metrics import mrr_at
+from pixnar.evidence.fuse import Candidates as Table
+from pixnar.evidence.fuse import Fusion, choose
+from pixnar.fit.dev import Queries
+from pixnar.index.retriever import Candidates, Query, Retriever
+from pixnar.progress import Progress
+from pixnar.scoring import ScoreRule
+from pixnar.search.query import QueryScorer
+
+Floats = NDArray[np.float32]
+
+GRID: dict[str, tuple[dict[str, object], ...]] = {
+    "order": ({"order": "bag"}, {"order": "any"}),
+    "prior_weight": tuple({"prior_weight": w} for w in (0.75, 0.9, 1.0, 1.1)),
+    "copy": tuple({"copy": w} for w in (0.0, 0.15, 0.3, 0.5, 0.7)),
+    "length_norm": tuple({"length_norm": w} for w in (0.0, 0.15, 0.3, 0.5)),
+    "aggregate": (
+        {"aggregate": "max"},
+        *({"aggregate": "logsumexp", "scale": scale} for scale in (0.4, 0.7, 1.0, 1.5)),
+    ),
+}
+"""What is tried, dial by dial, from the rule that training used."""
+
+_GAIN = 0.002  # relative: what a change must bring to be taken
+
+
+def with_rule(retriever: Retriever, rule: ScoreRule) -> Retriever:
+    """The same retriever under another rule."""
+    old = retriever.scorer
+    return replace(retriever, scorer=QueryScorer(old.rows, old.bias, old.log_z, old.priors, rule))
+
+
+def docid_mrr(retriever: Retriever, queries: Sequence[Query], relevant: Sequence[set[str]]) -> float:
+    """MRR@10 by docids alone."""
+    found = retriever.spread(
+        lambda scores: [hit[0] for hit in retriever.decode(scores, 10)], retriever.slot_scores(queries)
+    )
+    return mrr_at(found, relevant, 10)
+
+
+def tune_rule(
+    retriever: Retriever,
+    queries: Sequence[Query],
+    dev: Queries,
+    *,
+    orders: bool = True,
+    progress: Progress | None = None,
+    report: Callable[[ScoreRule, float], None] | None = None,
+) -> tuple[ScoreRule, float]:
+    """The best rule found by going through the dials one at a time, and its MRR@10 on these queries."""
+    rule = retriever.scorer.rule
+    best = docid_mrr(retriever, queries, dev.relevant)
+    tries = [(name, change) for name, changes in GRID.items() for change in changes]
+    for i, (name, change) in enumerate(tries):
+        if name == "order" and not orders:
+            continue
+        if progress:
+            progress("choosing the score on dev", i, len(tries))
+        candidate = rule.with_(**change)
+        if candidate == rule:
+            continue
+        value = docid_mrr(with_rule(retriever, candidate), queries, dev.relevant)
+        if report:
+            report(candidate, value)
+        if value > best * (1 + _GAIN):
+            rule, best = candidate, value
+    return rule, best
+
+
+def gather(
+    retriever: Retriever, queries: Sequence[Query], depth: int, progress: Progress | None = None
+) -> list[Candidates]:
+    """Candidates of each query with the scores of every source."""
+    done = 0
+
+    def one(pair: tuple[Query, object]) -> Candidates:
+        nonlocal done
+        found = retriever.candidates(pair[0], pair[1], depth)  # type: ignore[arg-type]
+        done += 1
+        if progress:
+            progress("scoring dev queries", done, len(queries))
+        return found
+
+    return retriever.spread(one, zip(queries, retriever.slot_scores(queries), strict=True))
+
+
+def tune_fusion(tables: Sequence[Candidates], dev: Queries, sources: Sequence[str], units: dict[str, int]) -> Fusion:
+    """Weights of the sources, chosen on dev."""
+    made = [
+        Table(
+            np.array([units.get(doc_id, -1) for doc_id in table.doc_ids]),
+            {name: table.columns[name] for name in sources},
+        )
+        for table in tables
+    ]
+    relevant = [{units[doc_id] for doc_id in wanted if doc_id in units} for wanted in dev.relevant]
+    return choose(made, relevant, sources)
+
+
+def ranked(tables: Sequence[Candidates], fusion: Fusion, k: int = 100) -> list[list[str]]:
+    """The documents of each table, best first."""
+    out = []
+    for table in tables:
+        scores = fusion.scores({name: table.columns[name] for name in fusion.weights})
+        order = np.lexsort((np.arange(len(scores)), -scores))[:k]
+        out.append([table.doc_ids[i] for i in order])
+    return out

@@ -1,0 +1,50 @@
+"""The files of an index, by name, and the two small ones that no other room writes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from pixnar.scoring import Priors
+from pixnar.storage import read_container, write_container
+
+DOCIDS = "docids"  # the docid table, with the vocabulary in it
+MODEL = "model"  # encoder, slots, head
+TRAINING = "training"  # log and plot
+PRIORS = "priors.pixnar"
+UNITS = "documents.pixnar"  # document ids in the order that the files below count them
+EVIDENCE = "evidence.pixnar"
+BM25_FILE = "bm25.pixnar"
+VECTORS = "vectors.pixnar"
+SHORTLIST = "shortlist.pixnar"
+
+_PRIORS_KIND, _UNITS_KIND, _VERSION = "priors", "units", 1
+
+
+def write_priors(path: Path, priors: Priors) -> None:
+    """Write the log priors of tokens and ends."""
+    write_container(path, _PRIORS_KIND, _VERSION, {}, {"tokens": priors.tokens, "ends": priors.ends})
+
+
+def read_priors(path: Path, *, verify: bool = True) -> Priors:
+    """Map the log priors."""
+    arrays = read_container(path, _PRIORS_KIND, _VERSION, verify=verify).arrays
+    return Priors(arrays["tokens"], arrays["ends"])
+
+
+def write_units(path: Path, doc_ids: list[str]) -> None:
+    """Write document ids, in order."""
+    encoded = [doc_id.encode("utf-8", "surrogatepass") for doc_id in doc_ids]
+    offsets = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(one) for one in encoded], out=offsets[1:])
+    arrays = {"bytes": np.frombuffer(b"".join(encoded), np.uint8), "offsets": offsets}
+    write_container(path, _UNITS_KIND, _VERSION, {"count": len(doc_ids)}, arrays)
+
+
+def read_units(path: Path, *, verify: bool = True) -> list[str]:
+    """Read document ids, in order."""
+    arrays = read_container(path, _UNITS_KIND, _VERSION, verify=verify).arrays
+    data, offsets = arrays["bytes"].tobytes(), arrays["offsets"].tolist()
+    return [data[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(offsets)]

@@ -1,0 +1,205 @@
+"""The index: the folder a user ships, opened for searching."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pixnar.docids import DocidTable, Filter
+from pixnar.errors import FileFormatError, MissingExtraError
+from pixnar.evidence.bm25 import Bm25
+from pixnar.evidence.documents import DocumentEvidence
+from pixnar.evidence.fuse import Fusion
+from pixnar.evidence.ngrams import Ngrams
+from pixnar.evidence.vectors import DocidVectors
+from pixnar.index import manifest
+from pixnar.index.files import (
+    BM25_FILE,
+    DOCIDS,
+    EVIDENCE,
+    MODEL,
+    PRIORS,
+    SHORTLIST,
+    UNITS,
+    VECTORS,
+    read_priors,
+    read_units,
+)
+from pixnar.index.retriever import Query, Retriever, Wanted
+from pixnar.scoring import ScoreRule
+from pixnar.search.query import QueryScorer
+from pixnar.shortlist.lists import Shortlist
+from pixnar.vocab import normalize
+
+if TYPE_CHECKING:
+    from pixnar.model.nar import Nar
+
+
+class Hit(NamedTuple):
+    """A document that was found, its score, and the docid that speaks best for it."""
+
+    doc_id: str
+    score: float
+    docid: str
+
+
+class Index:
+    """An index in memory. `Index.load(folder).search(text)` is all most users need.
+
+    A query that equals a docid finds that docid's documents first, whatever the model thinks.
+    """
+
+    def __init__(self, folder: Path, content: dict[str, Any], retriever: Retriever, model: Nar) -> None:
+        self.folder, self.manifest, self.retriever, self._model = folder, content, retriever, model
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], *, threads: int = 2, shortlist: bool = True) -> Index:
+        """Open an index; without `shortlist` every token of the vocabulary is scored."""
+        where = Path(folder)
+        content = manifest.read_manifest(where)
+        try:
+            from pixnar.model.nar import Nar
+        except ImportError as error:
+            raise MissingExtraError("searching an index", "train") from error
+        model = Nar.from_pretrained(where / MODEL)
+        table = DocidTable.open(where / DOCIDS)
+        rule = ScoreRule.from_dict(content["rule"])
+        head = model.head
+        if head.total != table.vocab_size + 1:
+            raise FileFormatError(f"{where}: the model has {head.total - 1} tokens, the docid table {table.vocab_size}")
+        bias = None if head.bias is None else head.bias.detach().numpy()
+        scorer = QueryScorer(head.rows.detach().numpy(), bias, model.log_z.numpy(), read_priors(where / PRIORS), rule)
+        retriever = Retriever(
+            table,
+            scorer,
+            Ngrams(table.vocabulary),
+            read_units(where / UNITS),
+            Shortlist.load(where / SHORTLIST) if shortlist and (where / SHORTLIST).exists() else None,
+            fusion=Fusion.from_dict(content["fusion"]) if content["fusion"] else None,
+            depth=content["depth"],
+            expansion=content["expansion"],
+            threads=threads,
+        )
+        weights = retriever.fusion.weights if retriever.fusion else {}
+        if weights.keys() & {"own", "expansion"}:
+            retriever.evidence = DocumentEvidence.load(where / EVIDENCE, table.vocabulary)
+        if "bm25" in weights:
+            retriever.bm25 = Bm25.load(where / BM25_FILE)
+        if "dense" in weights:
+            retriever.vectors = DocidVectors.load(where / VECTORS)
+        return cls(where, content, retriever, model)
+
+    def verify(self) -> int:
+        """Check every checksum of the folder; how many files were read."""
+        DocidTable.check(self.folder / DOCIDS)
+        return manifest.verify(self.folder)
+
+    @cached_property
+    def table(self) -> DocidTable:
+        """The docid table."""
+        return self.retriever.table
+
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        threshold: float | None = None,
+        allow: Iterable[str] | None = None,
+        forbid: Iterable[str] | None = None,
+        where: str | Filter | None = None,
+    ) -> list[Hit]:
+        """The k best documents; `allow`, `forbid` and `where` restrict what may be found."""
+        return self.search_batch([query], k, threshold=threshold, allow=allow, forbid=forbid, where=where)[0]
+
+    def search_batch(
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        *,
+        threshold: float | None = None,
+        allow: Iterable[str] | None = None,
+        forbid: Iterable[str] | None = None,
+        where: str | Filter | None = None,
+    ) -> list[list[Hit]]:
+        """The k best documents of each query."""
+        if isinstance(queries, str):
+            raise TypeError("search_batch takes a list of queries; for one query use search")
+        wanted = Wanted(None if allow is None else list(allow), None if forbid is None else list(forbid), where)
+        made = self.queries(queries)
+        found = self.retriever.search(made, k, wanted)
+        return [self._hits(query, rows, k, wanted, threshold) for query, rows in zip(made, found, strict=True)]
+
+    def queries(self, texts: Sequence[str]) -> list[Query]:
+        """Queries ready to be asked: normalised, encoded, with their shortlists."""
+        normal = [normalize(text) for text in texts]
+        return self.retriever.queries(normal, *self._model.query_vectors(normal))
+
+    def explain(self, query: str, k: int = 10) -> dict[str, Any]:
+        """What the model thought of a query: its best tokens, its shortlist, and the scores of the best documents."""
+        made = self.queries([query])[0]
+        scores = next(iter(self.retriever.slot_scores([made])))
+        tokens, gains = self.retriever.scorer.expansion(made.x, 20, made.tokens)
+        order = np.argsort(-gains)
+        vocabulary = self.table.vocabulary
+        found = self.retriever.candidates(made, scores, max(k, self.retriever.depth))
+        hits = self.search(query, k)
+        place = {doc_id: i for i, doc_id in enumerate(found.doc_ids)}
+        return {
+            "query": made.text,
+            "own": [vocabulary.token(int(v)) for v in made.own],
+            "shortlist": len(scores.tokens) if made.tokens is None else len(made.tokens),
+            "expected": [[vocabulary.token(int(tokens[i])), float(gains[i])] for i in order],
+            "hits": [
+                {
+                    "doc_id": hit.doc_id,
+                    "score": hit.score,
+                    "docid": hit.docid,
+                    "sources": {name: float(column[place[hit.doc_id]]) for name, column in found.columns.items()}
+                    if hit.doc_id in place
+                    else {},
+                }
+                for hit in hits
+            ],
+        }
+
+    def _hits(
+        self,
+        query: Query,
+        rows: list[tuple[str, float, tuple[int, ...]]],
+        k: int,
+        wanted: Wanted,
+        threshold: float | None,
+    ) -> list[Hit]:
+        rows = self._equal_first(query, rows, k, wanted)
+        return [
+            Hit(doc_id, score, self._spelling(tokens))
+            for doc_id, score, tokens in rows
+            if threshold is None or score >= threshold
+        ]
+
+    def _equal_first(
+        self, query: Query, rows: list[tuple[str, float, tuple[int, ...]]], k: int, wanted: Wanted
+    ) -> list[tuple[str, float, tuple[int, ...]]]:
+        """Documents that the query names word by word come first; those it did not find get the best score."""
+        tokens = self.table.encode(query.text)
+        named = set(self.table.named(tokens)) if tokens else set()
+        if not named or not k:
+            return rows
+        inside = [row for row in rows if row[0] in named]
+        if wanted.allow is not None or wanted.forbid is not None or wanted.where is not None:
+            named = {row[0] for row in inside}  # what a filter leaves out stays out
+        top = rows[0][1] if rows else 0.0
+        missing = [(doc_id, top, tokens) for doc_id in sorted(named - {row[0] for row in inside})]
+        first = [(doc_id, max(score, top), tokens) for doc_id, score, _ in inside] + missing
+        return (first + [row for row in rows if row[0] not in named])[:k]
+
+    def _spelling(self, tokens: tuple[int, ...]) -> str:
+        if not tokens:
+            return ""
+        return self.table.spelling(tokens) or self.table.vocabulary.decode(tokens)

@@ -1,0 +1,96 @@
+"""The manifest of an index: what is in the folder, with sizes and checksums, and the recipe that made it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from pixnar.errors import FileFormatError
+from pixnar.storage import atomic_write
+
+NAME = "manifest.json"
+_FORMAT, _VERSION = "pixnar-index", 1
+_BLOCK = 1 << 22
+_NOT_SHIPPED = ("work", NAME)  # checkpoints of an unfinished fit, and the manifest itself
+
+
+def write_manifest(folder: Path, content: dict[str, Any]) -> None:
+    """Seal a folder: list every file with its size and checksum. Until this is written the index does not exist."""
+    files = {
+        str(path.relative_to(folder)): {"size": path.stat().st_size, "xxh3": digest(path)} for path in _files(folder)
+    }
+    whole = {"format": _FORMAT, "version": _VERSION, **content, "files": files}
+    with atomic_write(folder / NAME) as file:
+        file.write(json.dumps(whole, indent=2, ensure_ascii=False, sort_keys=True).encode())
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read and check a manifest; the files it lists must be there in their size."""
+    path = folder / NAME
+    if not path.exists():
+        if (folder / "work").is_dir():
+            raise FileFormatError(f"{folder} is not finished: run pixnar fit again with the same output to go on")
+        raise FileFormatError(f"{folder} is no index ({NAME} is missing): give the folder that pixnar fit wrote")
+    try:
+        content: dict[str, Any] = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise FileFormatError(f"{path} is damaged ({error}): copy or build the index again") from error
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        raise FileFormatError(f"{path} is not the manifest of an index: give the folder that pixnar fit wrote")
+    if content["version"] > _VERSION:
+        raise FileFormatError(
+            f"{path} has format {content['version']}, this release reads up to {_VERSION}: upgrade pixnar"
+        )
+    for name, facts in content["files"].items():
+        if _may_change(name):
+            continue
+        try:
+            size = (folder / name).stat().st_size
+        except OSError as error:
+            raise FileFormatError(f"{folder / name} is missing: copy or build the index again") from error
+        if size != facts["size"]:
+            raise FileFormatError(
+                f"{folder / name} has {size} bytes, not {facts['size']}: copy or build the index again"
+            )
+    return content
+
+
+def verify(folder: Path) -> int:
+    """Check every checksum; how many files were read."""
+    content = read_manifest(folder)
+    checked = 0
+    for name, facts in content["files"].items():
+        if _may_change(name):
+            continue  # the docid table has checksums of its own and may have been changed since
+        if digest(folder / name) != facts["xxh3"]:
+            raise FileFormatError(f"{folder / name} does not match its checksum: copy or build the index again")
+        checked += 1
+    return checked
+
+
+def digest(path: Path) -> str:
+    """The checksum of a file."""
+    whole = xxhash.xxh3_128()
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            whole.update(block)
+    return whole.hexdigest()
+
+
+def _may_change(name: str) -> bool:
+    return name.startswith("docids/")
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for where, folders, names in os.walk(folder):
+        if Path(where) == folder:
+            folders[:] = [name for name in folders if name not in _NOT_SHIPPED]
+        for name in sorted(names):
+            path = Path(where) / name
+            if path.parent != folder or name not in _NOT_SHIPPED:
+                yield path

@@ -1,0 +1,174 @@
+"""From queries to ranked documents: decode, gather what else speaks for the candidates, and add it up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixnar.docids import DocidTable, Filter
+from pixnar.evidence.bm25 import Bm25
+from pixnar.evidence.documents import DocumentEvidence
+from pixnar.evidence.fuse import Fusion
+from pixnar.evidence.ngrams import Ngrams
+from pixnar.evidence.ranking import best
+from pixnar.evidence.vectors import NO_DOCID, DocidVectors
+from pixnar.search import Decoder, SlotScores
+from pixnar.search.query import QueryScorer
+
+if TYPE_CHECKING:
+    from pixnar.shortlist.lists import Shortlist
+
+Floats = NDArray[np.float32]
+
+DOCIDS, OWN, EXPANSION, DENSE, BM25 = "docids", "own", "expansion", "dense", "bm25"
+SOURCES = (DOCIDS, OWN, EXPANSION, DENSE, BM25)
+
+
+class Query(NamedTuple):
+    """A query on its way: normalised text, slot vectors, pooled vector, own n-grams, shortlist."""
+
+    text: str
+    x: Floats
+    pooled: Floats
+    own: NDArray[np.uint32]
+    tokens: NDArray[np.uint32] | None
+
+
+class Candidates(NamedTuple):
+    """Documents that may answer a query, with a column of scores per source; `docids` are their best docids."""
+
+    doc_ids: list[str]
+    columns: dict[str, Floats]
+    docids: dict[str, tuple[int, ...]]
+
+
+class Wanted(NamedTuple):
+    """What may be found."""
+
+    allow: Iterable[str] | None = None
+    forbid: Iterable[str] | None = None
+    where: str | Filter | None = None
+
+
+EVERYTHING = Wanted()
+
+
+@dataclass
+class Retriever:
+    """Everything a search needs beside the encoder."""
+
+    table: DocidTable
+    scorer: QueryScorer
+    ngrams: Ngrams
+    units: list[str]  # documents in the order that evidence, vectors and BM25 count them
+    shortlist: Shortlist | None = None
+    evidence: DocumentEvidence | None = None
+    vectors: DocidVectors | None = None
+    bm25: Bm25 | None = None
+    fusion: Fusion | None = None
+    depth: int = 300
+    expansion: int = 200
+    threads: int = 2
+
+    def __post_init__(self) -> None:
+        self.unit_of = {doc_id: i for i, doc_id in enumerate(self.units)}
+        self.decoder = Decoder(self.table, slots=self.scorer.slots, floor=self.scorer.floors)
+
+    def queries(self, texts: Sequence[str], x: Floats, pooled: Floats) -> list[Query]:
+        """Queries from normalised texts and what the model says of them."""
+        made = []
+        for text, vectors, one in zip(texts, x, pooled, strict=True):
+            own = np.sort(self.ngrams.of(text))
+            tokens = None if self.shortlist is None else self.shortlist.tokens(vectors[0], own)
+            made.append(Query(text, vectors, one, own, tokens))
+        return made
+
+    def slot_scores(self, queries: Sequence[Query]) -> Iterable[SlotScores]:
+        """What decoding takes, query by query."""
+        x = np.stack([query.x for query in queries]) if queries else np.zeros((0, 1, 1), np.float32)
+        lists = None if self.shortlist is None else [query.tokens for query in queries if query.tokens is not None]
+        return self.scorer.batch(x, [query.own for query in queries], lists)
+
+    def decode(self, scores: SlotScores, k: int, wanted: Wanted = EVERYTHING) -> list[tuple[str, float, tuple[int, ...]]]:
+        """The k best documents by their docids alone, with the best docid of each."""
+        rule = self.scorer.rule
+        found = self.decoder.documents(
+            scores,
+            k,
+            aggregate=rule.aggregate,
+            order=self.scorer.order,
+            length_norm=rule.length_norm,
+            allow=wanted.allow,
+            forbid=wanted.forbid,
+            where=wanted.where,
+        )
+        return [(hit.doc_id, hit.score, hit.tokens) for hit in found.hits]
+
+    def candidates(self, query: Query, scores: SlotScores, depth: int, wanted: Wanted = EVERYTHING) -> Candidates:
+        """The `depth` best documents of the decoder, of the evidence and of BM25, each with the scores of all."""
+        found = self.decode(scores, depth, wanted)
+        gathered = {doc_id: score for doc_id, score, _ in found}
+        docids = {doc_id: tokens for doc_id, _, tokens in found}
+        whole = self._whole_columns(query)
+        more = {self.units[unit] for column in whole.values() for unit in best(column, depth) if column[unit] > 0}
+        missing = sorted(more - gathered.keys())
+        if missing:
+            for doc_id, score, tokens in self._scored(scores, missing, wanted):
+                gathered[doc_id], docids[doc_id] = score, tokens
+        doc_ids = sorted(gathered)
+        columns = {DOCIDS: np.array([gathered[doc_id] for doc_id in doc_ids], np.float32)}
+        units = np.array([self.unit_of.get(doc_id, -1) for doc_id in doc_ids], np.int64)
+        known = units >= 0
+        for name, column in whole.items():
+            columns[name] = np.where(known, column[units], 0).astype(np.float32)
+        if self.vectors is not None:
+            near = np.full(len(doc_ids), NO_DOCID, np.float32)
+            near[known] = self.vectors.best(query.pooled, units[known])
+            columns[DENSE] = near
+        return Candidates(doc_ids, columns, docids)
+
+    def search(
+        self, queries: Sequence[Query], k: int, wanted: Wanted = EVERYTHING
+    ) -> list[list[tuple[str, float, tuple[int, ...]]]]:
+        """The k best documents of each query: (document, score, best docid)."""
+
+        def one(pair: tuple[Query, SlotScores]) -> list[tuple[str, float, tuple[int, ...]]]:
+            query, scores = pair
+            if self.fusion is None:
+                return self.decode(scores, k, wanted)
+            found = self.candidates(query, scores, max(self.depth, k), wanted)
+            fused = self.fusion.scores(found.columns)
+            return [(found.doc_ids[i], float(fused[i]), found.docids.get(found.doc_ids[i], ())) for i in best(fused, k)]
+
+        return self.spread(one, zip(queries, self.slot_scores(queries), strict=True))
+
+    def spread(self, work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        """Run work on some threads, in order."""
+        with ThreadPoolExecutor(self.threads) as pool:
+            return list(pool.map(work, items))
+
+    def _whole_columns(self, query: Query) -> dict[str, Floats]:
+        """Scores of all documents by what does not depend on docids."""
+        columns = {}
+        if self.evidence is not None:
+            columns[OWN] = self.evidence.own(query.text)
+            if self.expansion:
+                columns[EXPANSION] = self.evidence.expansion(
+                    *self.scorer.expansion(query.x, self.expansion, query.tokens)
+                )
+        if self.bm25 is not None:
+            columns[BM25] = self.bm25.documents(query.text)
+        return columns
+
+    def _scored(
+        self, scores: SlotScores, doc_ids: list[str], wanted: Wanted
+    ) -> list[tuple[str, float, tuple[int, ...]]]:
+        """The docid scores of given documents, those left out that a filter does not allow."""
+        if wanted.allow is not None:
+            doc_ids = sorted(set(doc_ids) & set(wanted.allow))
+        return self.decode(scores, len(doc_ids), Wanted(doc_ids, wanted.forbid, wanted.where)) if doc_ids else []

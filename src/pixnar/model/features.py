@@ -1,0 +1,67 @@
+"""Vectors of texts, computed once and kept: the cache that stage one of training, dense fusion and phrase heads share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from pixnar.errors import FileFormatError
+from pixnar.model.encoder import Encoder
+from pixnar.progress import Progress
+from pixnar.storage import read_container, write_container
+
+_KIND, _VERSION = "features", 1
+_CHUNK = 8192  # texts in a file: what an interruption can cost
+
+
+class FeatureCache:
+    """A folder of vectors, filed by encoder and texts; without a folder, everything is computed again.
+
+    Vectors are kept as 16-bit floats: 768 bytes for a text at 384 wide.
+    """
+
+    def __init__(self, encoder: Encoder, folder: str | os.PathLike[str] | None) -> None:
+        self.encoder = encoder
+        self._folder = Path(folder) if folder is not None else None
+        self._key = encoder.fingerprint()
+        if self._folder:
+            self._folder.mkdir(parents=True, exist_ok=True)
+
+    def vectors(
+        self, texts: Sequence[str], progress: Progress | None = None, stage: str = "encoding texts"
+    ) -> NDArray[np.float16]:
+        """One vector of length one per text; give texts in an order that stays, since files are found by their run."""
+        out = np.zeros((len(texts), self.encoder.width), np.float16)
+        for start in range(0, len(texts), _CHUNK):
+            part = texts[start : start + _CHUNK]
+            report = None
+            if progress:
+                report = lambda done, start=start: progress(stage, start + done, len(texts))  # noqa: E731
+            out[start : start + len(part)] = self._chunk(part, report)
+        return out
+
+    def _chunk(self, texts: Sequence[str], report: object) -> NDArray[np.float16]:
+        path = self._path(texts)
+        if path and path.exists():
+            try:
+                found = read_container(path, _KIND, _VERSION)
+                return found.arrays["vectors"].view(np.float16).reshape(len(texts), self.encoder.width)
+            except (FileFormatError, ValueError):
+                pass  # damaged: made again and replaced
+        vectors = self.encoder.embed(texts, report).astype(np.float16)  # type: ignore[arg-type]
+        if path:
+            meta = {"encoder": self.encoder.name, "texts": len(texts), "width": self.encoder.width}
+            write_container(path, _KIND, _VERSION, meta, {"vectors": vectors.view(np.uint16).ravel()})
+        return vectors
+
+    def _path(self, texts: Sequence[str]) -> Path | None:
+        if not self._folder:
+            return None
+        digest = xxhash.xxh3_128(self._key.encode())
+        digest.update("\0".join(texts).encode("utf-8", "surrogatepass"))
+        return self._folder / f"{digest.hexdigest()}.features"

@@ -1,0 +1,186 @@
+"""The phrase head: one vector per phrase token, and what a slot's vector scores against them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from pixnar.model.logsumexp import chunked_logsumexp, logsumexp_and_rows, wide
+
+
+class PhraseHead(nn.Module):
+    """One row per token of the vocabulary and a last one for the end of a docid; logit = x·row (+ bias).
+
+    `bias` is a separate float32 parameter, or None as in the paper. With `sparse`, `select`, `logits_at` and
+    `log_z_sampled` give the rows sparse gradients, so a step with a sampled loss never holds V × d of them.
+
+    A head may hold a shard: rows `first` … `first + len(rows)` out of `total`. Ids are always those of the whole
+    vocabulary. An id outside the shard selects a zero row and scores 0, so the sum over shards of `select` and
+    `logits_at` is the whole head's; the log Z of the shards go through `merge_log_z`. Every answer passes through
+    `add_shards` or `merge_shards`, which do nothing here: a head over several processes overrides the two with
+    all-reduces that can be differentiated, and the losses work unchanged.
+    """
+
+    def __init__(
+        self,
+        rows: Tensor,
+        bias: Tensor | None = None,
+        *,
+        first: int = 0,
+        total: int | None = None,
+        sparse: bool = False,
+    ) -> None:
+        super().__init__()
+        if rows.dim() != 2 or (bias is not None and bias.shape != rows.shape[:1]):
+            wrong = "none" if bias is None else list(bias.shape)
+            raise ValueError(f"a head needs rows [n, d] and bias [n] or none, not {list(rows.shape)} and {wrong}")
+        self.first, self.total, self.sparse = first, first + len(rows) if total is None else total, sparse
+        if first < 0 or first + len(rows) > self.total:
+            raise ValueError(f"rows {first} to {first + len(rows)} do not fit in a vocabulary of {self.total}")
+        self.rows = nn.Parameter(rows)
+        self.bias = None if bias is None else nn.Parameter(bias)
+
+    @classmethod
+    def random(
+        cls,
+        total: int,
+        width: int,
+        std: float = 0.02,
+        generator: torch.Generator | None = None,
+        bias: Any = None,
+        *,
+        sparse: bool = False,
+    ) -> PhraseHead:
+        """Rows drawn from a normal distribution; `total` counts the end token."""
+        rows = torch.empty(total, width).normal_(0.0, std, generator=generator)
+        return cls(rows, _floats(bias), sparse=sparse)
+
+    @classmethod
+    def from_vectors(cls, vectors: Any, bias: Any = None, scale: float = 1.0, *, sparse: bool = False) -> PhraseHead:
+        """A copy of given vectors [total, width] times `scale`, e.g. the encoder's own vectors of the phrases."""
+        rows = _floats(vectors)
+        if rows is None:
+            raise ValueError("a head cannot be made from no vectors")
+        return cls(rows.mul_(scale), _floats(bias), sparse=sparse)
+
+    @property
+    def eos(self) -> int:
+        """The id of the end of a docid: the size of the vocabulary."""
+        return self.total - 1
+
+    @property
+    def width(self) -> int:
+        """Numbers per row."""
+        return self.rows.shape[1]
+
+    def shard(self, first: int, last: int) -> PhraseHead:
+        """A new head with a copy of the rows of ids `first` up to, not including, `last`."""
+        piece = slice(first - self.first, last - self.first)
+        bias = None if self.bias is None else self.bias.detach()[piece].clone()
+        return PhraseHead(self.rows.detach()[piece].clone(), bias, first=first, total=self.total, sparse=self.sparse)
+
+    def merge_shards(self, log_z: Tensor) -> Tensor:
+        """The whole log Z from this shard's part; here they are the same."""
+        return log_z
+
+    def add_shards(self, part: Tensor) -> Tensor:
+        """The sum over the shards of a part; here they are the same."""
+        return part
+
+    def log_z(self, x: Tensor, chunk: int = 0) -> Tensor:
+        """The log of Σ_v exp(logit of v) for each x [N, d]."""
+        return self.merge_shards(chunked_logsumexp(x, self.rows, self.bias, chunk=chunk))
+
+    def log_z_sampled(self, x: Tensor, ids: Tensor, log_weights: Tensor, chunk: int = 0) -> Tensor:
+        """The estimate log Σ_{v in ids} exp(logit of v + log weight); a weight is one over the chance to be drawn."""
+        rows, bias = self._select(ids)
+        return self._log_z_of(x, ids, rows, bias, log_weights, chunk)
+
+    def score(self, x: Tensor, ids: Tensor, chunk: int = 0) -> tuple[Tensor, Tensor, Tensor | None]:
+        """`log_z(x)` [N] and `select(ids)` [M] in one go, with one dense gradient of the rows for both."""
+        log_z, rows, bias = logsumexp_and_rows(x, self.rows, self.bias, self._local(ids), chunk=chunk)
+        rows, bias = self._masked(ids, rows, bias)
+        return self.merge_shards(log_z), self.add_shards(rows), None if bias is None else self.add_shards(bias)
+
+    def score_sampled(
+        self, x: Tensor, positions: Tensor, ids: Tensor, log_weights: Tensor, chunk: int = 0
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """`log_z_sampled(x, ids, …)` [N] and `select(ids[positions])` [M], with one gather from the rows for both."""
+        rows, bias = self._select(ids)
+        log_z = self._log_z_of(x, ids, rows, bias, log_weights, chunk)
+        picked = self.add_shards(F.embedding(positions, rows))
+        return log_z, picked, None if bias is None else self.add_shards(bias[positions])
+
+    def select(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        """rows[ids] and bias[ids]; the gradient is sparse if `sparse`."""
+        rows, bias = self._select(ids)
+        return self.add_shards(rows), None if bias is None else self.add_shards(bias)
+
+    def logits_at(self, x: Tensor, ids: Tensor) -> Tensor:
+        """The logit of each of ids [N, K] for its x [N, d]; gathers N × K rows."""
+        rows, bias = self._select(ids.flatten())
+        return self.add_shards(dots(x, rows.view(*ids.shape, -1), None if bias is None else bias.view(ids.shape)))
+
+    def logits(self, x: Tensor) -> Tensor:
+        """The logits of all rows here for each x: N × V numbers, for small vocabularies and checks."""
+        kind = wide(torch.promote_types(x.dtype, self.rows.dtype))
+        with torch.autocast(x.device.type, enabled=False):
+            return F.linear(x.to(kind), self.rows.to(kind), None if self.bias is None else self.bias.to(kind))
+
+    def extra_repr(self) -> str:
+        """Shape and place, for printing."""
+        return f"{len(self.rows)} x {self.width}, first={self.first}, total={self.total}, sparse={self.sparse}"
+
+    @property
+    def _whole(self) -> bool:
+        return len(self.rows) == self.total
+
+    def _inside(self, ids: Tensor) -> Tensor:
+        return (ids >= self.first) & (ids < self.first + len(self.rows))
+
+    def _local(self, ids: Tensor) -> Tensor:
+        """Places in this shard's rows; ids of other shards become some valid place, to be masked."""
+        return ids if self._whole else (ids - self.first).clamp(0, len(self.rows) - 1)
+
+    def _masked(self, ids: Tensor, rows: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        if self._whole:
+            return rows, bias
+        inside = self._inside(ids)
+        return rows * inside[:, None], None if bias is None else bias * inside
+
+    def _select(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        local = self._local(ids)
+        rows = F.embedding(local, self.rows, sparse=self.sparse)
+        bias = None if self.bias is None else torch.gather(self.bias, 0, local, sparse_grad=self.sparse)
+        return self._masked(ids, rows, bias)
+
+    def _log_z_of(
+        self, x: Tensor, ids: Tensor, rows: Tensor, bias: Tensor | None, log_weights: Tensor, chunk: int
+    ) -> Tensor:
+        offset = log_weights.to(wide(rows.dtype))
+        if not self._whole:
+            offset = offset.masked_fill(~self._inside(ids), -torch.inf)
+        if bias is not None:
+            offset = offset + bias
+        return self.merge_shards(chunked_logsumexp(x, rows, offset, chunk=chunk))
+
+
+def dots(x: Tensor, rows: Tensor, bias: Tensor | None = None) -> Tensor:
+    """The products of x [N, d] with each of its own rows [N, K, d], plus bias [N, K]; float32 or wider."""
+    kind = wide(torch.promote_types(x.dtype, rows.dtype))
+    with torch.autocast(x.device.type, enabled=False):
+        products = torch.bmm(rows.to(kind), x.to(kind).unsqueeze(-1)).squeeze(-1)
+    return products if bias is None else products + bias
+
+
+def _floats(values: Any) -> Tensor | None:
+    """A float32 copy of an array or a tensor."""
+    if values is None:
+        return None
+    if isinstance(values, Tensor):
+        return values.detach().clone().float()
+    return torch.from_numpy(np.array(values, dtype=np.float32))

@@ -1,0 +1,138 @@
+"""The model: encoder, slots and phrase head together, and how it is kept on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from pixnar.errors import FileFormatError, PixnarError
+from pixnar.model.encoder import Encoder
+from pixnar.model.head import PhraseHead
+from pixnar.model.slots import MaskSlots, MlpSlots
+from pixnar.storage import atomic_write
+
+_FORMAT, _VERSION = "pixnar-model", 1
+DESIGNS = ("mlp", "mask")
+
+
+class Nar(nn.Module):
+    """A query in one pass: vectors x_0 … x_s, to be scored against one vector per phrase.
+
+    `log_z` holds the mean log Z of every slot as measured after training; raw logits minus it are log probabilities.
+    """
+
+    def __init__(self, encoder: Encoder, slots: MlpSlots | MaskSlots, head: PhraseHead) -> None:
+        super().__init__()
+        self.encoder, self.slots, self.head = encoder, slots, head
+        self.register_buffer("log_z", torch.zeros(slots.slots + 1))
+        self.log_z: Tensor
+
+    @property
+    def design(self) -> str:
+        """`mlp` (vectors of texts can be computed once and kept) or `mask` (the paper's)."""
+        return "mlp" if isinstance(self.slots, MlpSlots) else "mask"
+
+    @property
+    def device(self) -> torch.device:
+        """Where the head is."""
+        return self.head.rows.device
+
+    def from_pieces(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """X [B, s + 1, d] from padded word pieces, through the whole encoder."""
+        if isinstance(self.slots, MlpSlots):
+            return self.slots(self.encoder(ids, mask))  # type: ignore[no-any-return]
+        return self.slots(self.encoder, ids, mask)  # type: ignore[no-any-return]
+
+    def from_vectors(self, pooled: Tensor) -> Tensor:
+        """X [B, s + 1, d] from kept vectors of the texts; only for the `mlp` design."""
+        if not isinstance(self.slots, MlpSlots):
+            raise PixnarError("slot_design mask needs the encoder for every query: kept vectors do not help it")
+        return self.slots(pooled)  # type: ignore[no-any-return]
+
+    def from_texts(self, texts: Sequence[str]) -> Tensor:
+        """X [B, s + 1, d] from normalised texts."""
+        return self.from_pieces(*self.encoder.padded(self.encoder.pieces(texts)))
+
+    @torch.inference_mode()
+    def query_vectors(self, texts: Sequence[str], batch: int = 64) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """X [Q, s + 1, d] and the pooled vectors [Q, d] of texts, for search."""
+        self.eval()
+        xs, pooled = [], []
+        for start in range(0, len(texts), batch):
+            ids, mask = self.encoder.padded(self.encoder.pieces(texts[start : start + batch]))
+            vectors = self.encoder(ids, mask)
+            pooled.append(vectors.cpu().numpy())
+            x = self.slots(vectors) if isinstance(self.slots, MlpSlots) else self.slots(self.encoder, ids, mask)
+            xs.append(x.float().cpu().numpy())
+        width = self.head.width
+        none = np.zeros((0, self.slots.slots + 1, width), np.float32), np.zeros((0, self.encoder.width), np.float32)
+        return (np.concatenate(xs), np.concatenate(pooled)) if xs else none
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Write configuration, slots and head (safetensors), and the encoder in its own Hugging Face folder."""
+        where = Path(folder)
+        where.mkdir(parents=True, exist_ok=True)
+        self.encoder.save(where / "encoder")
+        tensors = {f"slots.{name}": tensor.contiguous() for name, tensor in self.slots.state_dict().items()}
+        tensors |= {f"head.{name}": tensor.contiguous() for name, tensor in self.head.state_dict().items()}
+        tensors["log_z"] = self.log_z
+        save_file({name: tensor.detach().cpu() for name, tensor in tensors.items()}, where / "model.safetensors")
+        settings = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "design": self.design,
+            "slots": self.slots.slots,
+            "hidden": getattr(self.slots, "hidden", 0),
+            "encoder": self.encoder.name,
+            "max_pieces": self.encoder.max_pieces,
+        }
+        with atomic_write(where / "model.json") as file:
+            file.write(json.dumps(settings, indent=2).encode())
+
+    @classmethod
+    def from_pretrained(cls, folder: str | os.PathLike[str]) -> Nar:
+        """Read what `save_pretrained` wrote."""
+        where = Path(folder)
+        settings = _settings(where / "model.json")
+        encoder = Encoder.load(where / "encoder", max_pieces=settings["max_pieces"])
+        encoder.name = settings["encoder"]
+        try:
+            tensors = load_file(where / "model.safetensors")
+        except Exception as error:
+            raise FileFormatError(
+                f"{where / 'model.safetensors'} is missing or damaged: copy or train it again"
+            ) from error
+        head = PhraseHead(tensors["head.rows"], tensors.get("head.bias"))
+        slots = make_slots(settings["design"], encoder.width, settings["slots"], settings["hidden"])
+        slots.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("slots.")})
+        model = cls(encoder, slots, head)
+        model.log_z.copy_(tensors["log_z"])
+        return model.eval()
+
+
+def make_slots(design: str, width: int, slots: int, hidden: int) -> MlpSlots | MaskSlots:
+    """Slots of a design, untrained."""
+    if design not in DESIGNS:
+        raise PixnarError(f"slot_design {design!r}: designs are {', '.join(DESIGNS)}")
+    return MlpSlots(width, slots, hidden) if design == "mlp" else MaskSlots(width, slots)
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    try:
+        settings: dict[str, Any] = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise FileFormatError(f"cannot read {path}: {error}; expected a model folder") from error
+    if settings.get("format") != _FORMAT:
+        raise FileFormatError(f"{path} is no model of pixnar: give the folder that train or fit wrote")
+    if settings["version"] > _VERSION:
+        raise FileFormatError(f"{path} has format {settings['version']}, this release reads up to {_VERSION}: upgrade")
+    return settings

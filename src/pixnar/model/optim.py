@@ -1,0 +1,126 @@
+"""Adam for tables of millions of rows: one second moment per row, and only the rows of the batch are touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+
+from pixnar.model.logsumexp import wide
+
+_MOST_STEPS = 32_767  # where the count of a row's steps stops; its averages have long settled by then
+
+
+class RowAdam(torch.optim.Optimizer):
+    """Adam whose second moment is the mean square over a row: one float per row in place of d.
+
+    Each row counts its own steps, so a rare row's first step is as long as a frequent one's. A row whose gradient is
+    zero, or that a sparse gradient leaves out, is neither moved nor aged. `beta1` > 0 adds momentum, in the type of
+    the rows. Parameters of one dimension, such as a bias, are tables of rows of width one.
+
+    Memory for 5 M × 768 in float32: rows 15.4 GB; state 20 MB + 10 MB for the step counts; momentum, if any, 15.4 GB.
+    A dense gradient (full softmax) is another 15.4 GB; a sparse one is the batch's own rows only, some 3 KB each.
+    """
+
+    def __init__(
+        self, params: Any, lr: float = 1e-3, *, beta1: float = 0.0, beta2: float = 0.999, eps: float = 1e-8
+    ) -> None:
+        if lr < 0 or eps < 0 or not (0 <= beta1 < 1 and 0 <= beta2 < 1):
+            raise ValueError(f"lr, eps >= 0 and betas in [0, 1) are needed, not {lr}, {eps}, {beta1}, {beta2}")
+        super().__init__(params, {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps})
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Move every parameter that has a gradient, dense or sparse."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for rows in group["params"]:
+                if rows.grad is None:
+                    continue
+                if rows.grad.is_sparse:
+                    merged = rows.grad.coalesce()
+                    self._move_some(rows, merged.indices()[0], merged.values(), group)
+                else:
+                    self._move_all(rows, rows.grad, group)
+        return loss
+
+    @torch.no_grad()
+    def step_rows(self, rows: Tensor, ids: Tensor, grads: Tensor) -> None:
+        """Move rows[ids] by their gradients [len(ids), …], given aside; those of a repeated id are added up."""
+        group = next(group for group in self.param_groups if any(known is rows for known in group["params"]))
+        different, place = torch.unique(ids, return_inverse=True)
+        merged = grads.new_zeros((len(different), *grads.shape[1:])).index_add_(0, place, grads)
+        self._move_some(rows, different, merged, group)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load; unlike its base, leaves each part of the state in the type it was saved in."""
+        super().load_state_dict(state_dict)
+        saved = [name for group in state_dict["param_groups"] for name in group["params"]]
+        known = [rows for group in self.param_groups for rows in group["params"]]
+        for name, rows in zip(saved, known, strict=True):
+            for key, value in state_dict["state"].get(name, {}).items():
+                self.state[rows][key] = value.detach().clone().to(rows.device)
+
+    def _move_all(self, rows: Tensor, grads: Tensor, group: dict[str, Any]) -> None:
+        """In place throughout: nothing of the size of the rows is made."""
+        state = self._state_of(rows, group)
+        scale, real = _advance(state["square"], state["steps"], _mean_squares(grads), group)
+        moves = grads
+        if group["beta1"]:
+            moves = state["momentum"]
+            moves.lerp_(grads.to(moves.dtype), _beside((1 - group["beta1"]) * real, moves))
+        rows.addcmul_(moves, _beside(-scale, rows))
+
+    def _move_some(self, rows: Tensor, ids: Tensor, grads: Tensor, group: dict[str, Any]) -> None:
+        state = self._state_of(rows, group)
+        square, steps = state["square"][ids], state["steps"][ids]
+        scale, real = _advance(square, steps, _mean_squares(grads), group)
+        state["square"][ids], state["steps"][ids] = square, steps
+        moves = grads.to(rows.dtype)
+        if group["beta1"]:
+            moves = state["momentum"][ids].lerp_(moves, _beside((1 - group["beta1"]) * real, rows))
+            state["momentum"][ids] = moves
+        rows.index_add_(0, ids, moves * _beside(-scale, rows))
+
+    def _state_of(self, rows: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = self.state[rows]
+        if not state:
+            state["square"] = torch.zeros(len(rows), dtype=wide(rows.dtype), device=rows.device)
+            state["steps"] = torch.zeros(len(rows), dtype=torch.int16, device=rows.device)
+            if group["beta1"]:
+                state["momentum"] = torch.zeros_like(rows, memory_format=torch.preserve_format)
+        return state
+
+
+def _advance(square: Tensor, steps: Tensor, fresh: Tensor, group: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """Age the rows with a gradient, in place; how far each goes per unit of gradient, and which they are."""
+    real = (fresh > 0).to(square.dtype)
+    square.lerp_(fresh, (1 - group["beta2"]) * real)
+    steps += ((steps < _MOST_STEPS) & (real > 0)).to(steps.dtype)
+    count = steps.clamp(min=1).to(square.dtype)
+    size = (square / (1 - group["beta2"] ** count)).sqrt_().add_(group["eps"])
+    size.clamp_(min=torch.finfo(size.dtype).tiny)  # of a row that has had no gradient yet
+    return real * group["lr"] / size / (1 - group["beta1"] ** count), real
+
+
+def _mean_squares(grads: Tensor) -> Tensor:
+    """The mean square of each row's gradient, with no copy of the gradient."""
+    flat = grads.flatten(1) if grads.dim() > 1 else grads[:, None]
+    norms: Tensor = torch.linalg.vector_norm(flat, dim=1, dtype=wide(grads.dtype))
+    return norms.square_().div_(flat.shape[1])
+
+
+def _beside(values: Tensor, rows: Tensor) -> Tensor:
+    """One value per row, in the rows' type, shaped to multiply them."""
+    return values.to(rows.dtype).view(-1, *[1] * (rows.dim() - 1))

@@ -1,0 +1,23 @@
+"""Recipes: every dial of a run in one TOML file. A path goes in, a checked `Recipe` comes out."""
+
+from pixnar.recipe.paper import PAPER
+from pixnar.recipe.read import from_dict, load, override
+from pixnar.recipe.sections import Evidence, Fuse, Model, Recipe, Scoring, Shortlist, Train, Vocab
+from pixnar.recipe.write import dumps, to_dict
+
+__all__ = [
+    "PAPER",
+    "Evidence",
+    "Fuse",
+    "Model",
+    "Recipe",
+    "Scoring",
+    "Shortlist",
+    "Train",
+    "Vocab",
+    "dumps",
+    "from_dict",
+    "load",
+    "override",
+    "to_dict",
+]

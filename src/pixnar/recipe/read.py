@@ -1,0 +1,169 @@
+"""From TOML to a checked recipe; whatever is wrong is said in one line, with the file, the dial and the remedy."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, fields
+from typing import Any
+
+from pixnar.errors import PixnarError
+from pixnar.recipe.sections import HUGE, Allowed, Recipe
+from pixnar.recipe.write import to_dict
+
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "a yes or no (true, false)", "str": "a text"}
+
+
+def load(path: str | os.PathLike[str]) -> Recipe:
+    """Read a recipe file; what it leaves out has its default."""
+    where = os.fspath(path)
+    try:
+        with open(where, "rb") as file:
+            content = tomllib.load(file)
+    except OSError as error:
+        raise PixnarError(f"cannot read the recipe {where}: {error.strerror}; give the path of a TOML file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PixnarError(f"{where} is not valid TOML: {_one_line(error)}; see recipes/default.toml") from error
+    return from_dict(content, where)
+
+
+def from_dict(content: Mapping[str, Any], where: str = "recipe") -> Recipe:
+    """A recipe from nested mappings, such as TOML gives; `where` is for error messages.
+
+    >>> from_dict({"train": {"minutes": 2}}).train.minutes
+    2.0
+    >>> from_dict({"train": {"minuts": 2}})
+    Traceback (most recent call last):
+      ...
+    pixnar.errors.PixnarError: recipe: unknown key train.minuts = 2; did you mean train.minutes?
+    """
+    sections = _sections()
+    read: dict[str, Any] = {}
+    for name, values in content.items():
+        if name not in sections:
+            raise PixnarError(_unknown_section(where, name, values, list(sections)))
+        if not isinstance(values, Mapping):
+            raise PixnarError(f"{where}: {name} = {_shown(values)} is not a section; write [{name}] and its keys below")
+        known = sections[name]
+        for key, value in values.items():
+            if key not in known:
+                raise PixnarError(f"{where}: unknown key {name}.{key} = {_shown(value)}; {_nearest(name, key, known)}")
+        read[name] = type(getattr(Recipe, name))(
+            **{key: _checked(value, known[key], f"{where}: {name}.{key}") for key, value in values.items()}
+        )
+    return _with_an_end(Recipe(**read), where)
+
+
+def override(recipe: Recipe, settings: Iterable[str]) -> Recipe:
+    """A recipe with some dials set anew, as on a command line.
+
+    >>> override(Recipe(), ["train.minutes=2", "model.head=random"]).model.head
+    'random'
+    """
+    content = to_dict(recipe)
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        section, dot, key = name.strip().partition(".")
+        if not equals or not dot:
+            raise PixnarError(f"{setting!r} is not a setting: write section.key=value, such as train.minutes=2")
+        content.setdefault(section, {})[key] = _value(text.strip())
+    return from_dict(content, "settings")
+
+
+def _sections() -> dict[str, dict[str, Field[Any]]]:
+    """Every section with its dials, by name."""
+    default = Recipe()
+    return {part.name: {dial.name: dial for dial in fields(getattr(default, part.name))} for part in fields(default)}
+
+
+def _value(text: str) -> Any:
+    """A TOML value; a word that is none is taken as text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _checked(value: Any, dial: Field[Any], where: str) -> Any:
+    allowed: Allowed = dial.metadata["allowed"]
+    kinds = str(dial.type).split(" | ")
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if type(value).__name__ not in kinds and not (is_number and "float" in kinds):
+        raise PixnarError(f"{where} = {_shown(value)} is {_kind(value)}; {_remedy(kinds, allowed)}")
+    in_range = True
+    if is_number:
+        in_range = math.isfinite(value) and allowed.low <= value <= allowed.high
+        in_range = in_range and not (allowed.above and value == allowed.low)
+    elif isinstance(value, str) and allowed.words:
+        in_range = value in allowed.words
+    elif isinstance(value, str) and allowed.pattern:
+        in_range = re.fullmatch(allowed.pattern, value) is not None
+    if not in_range:
+        raise PixnarError(f"{where} = {_shown(value)} is not possible; {_remedy(kinds, allowed)}")
+    return float(value) if "float" in kinds else value
+
+
+def _with_an_end(recipe: Recipe, where: str) -> Recipe:
+    train = recipe.train
+    if not (train.minutes or train.steps or train.epochs):
+        raise PixnarError(
+            f"{where}: train.minutes, train.steps and train.epochs are all 0, training would never end; set one of them"
+        )
+    return recipe
+
+
+def _remedy(kinds: list[str], allowed: Allowed) -> str:
+    ways = []
+    if allowed.words:
+        ways.append(" or ".join(f'"{word}"' for word in allowed.words))
+    if allowed.shape:
+        ways.append(allowed.shape)
+    number = next((kind for kind in kinds if kind in ("int", "float")), None)
+    if number:
+        low = f"above {_figure(allowed.low)}" if allowed.above else f"from {_figure(allowed.low)}"
+        high = " up" if allowed.high >= HUGE else f" to {_figure(allowed.high)}"
+        ways.append(f"{_KINDS[number]} {low}{high}")
+    return "give " + (" or ".join(ways) or _KINDS[kinds[0]])
+
+
+def _figure(number: float) -> str:
+    return f"{number:,.0f}" if number == int(number) else f"{number:g}"
+
+
+def _kind(value: Any) -> str:
+    kind = type(value).__name__
+    return _KINDS.get(kind) or {"list": "a list", "dict": "a section"}.get(kind, f"a {kind}")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = f'"{value}"' if isinstance(value, str) else str(value)
+    return " ".join(text.split()) if len(text) <= 60 else " ".join(text[:57].split()) + "…"
+
+
+def _unknown_section(where: str, name: str, value: Any, sections: list[str]) -> str:
+    if isinstance(value, Mapping):
+        near = difflib.get_close_matches(name, sections, 1)
+        advice = f"did you mean [{near[0]}]?" if near else f"there are {', '.join(f'[{s}]' for s in sections)}"
+        return f"{where}: unknown section [{name}]; {advice}"
+    home = [section for section, dials in _sections().items() if name in dials]
+    advice = f"it belongs under [{home[0]}]" if home else "every key belongs under a section such as [train]"
+    return f"{where}: {name} = {_shown(value)} stands outside all sections; {advice}"
+
+
+def _nearest(section: str, key: str, known: Iterable[str]) -> str:
+    known = list(known)
+    near = difflib.get_close_matches(key, known, 1)
+    if near:
+        return f"did you mean {section}.{near[0]}?"
+    home = [section for section, dials in _sections().items() if key in dials]
+    return f"it belongs under [{home[0]}]" if home else f"[{section}] has {', '.join(known)}"
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,199 @@
+"""What can be set: a frozen dataclass per section, and for each dial its default, its range and what it does."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+HUGE = 2**40
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What a dial may be: a range of numbers (ends included unless `above`), some words, or any text; and its words."""
+
+    about: str
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False  # the value must be greater than `low`
+    words: tuple[str, ...] = ()
+    pattern: str = ""  # a text must match it; `shape` says so in plain words
+    shape: str = ""
+
+
+def dial(default: Any, about: str, low: float = -math.inf, high: float = math.inf, **rest: Any) -> Any:
+    """A field of a section."""
+    return field(default=default, metadata={"allowed": Allowed(about, low, high, **rest)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vocab:
+    """The output vocabulary: what the model can say in one slot."""
+
+    kind: str = dial(
+        "phrase",
+        "phrase: whole-word phrases (what this project is about); the others are sub-word rivals",
+        words=("phrase", "wordpiece", "bpe", "unigram"),
+    )
+    size: int = dial(131072, "tokens at most; more is better and slower (the paper goes to 5 million)", 512, 2**31)
+    min_count: int = dial(0, "a phrase is used at least so often in the docids; 0: by the size of the corpus", 0, HUGE)
+    max_words: int = dial(8, "the longest phrase, in words", 1, 64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """The network: an encoder reads the query, slots answer it, a head has one vector per phrase."""
+
+    encoder: str = dial(
+        "sentence-transformers/all-MiniLM-L6-v2",
+        "a Hugging Face encoder, by name or folder",
+        pattern=r"\S(.*\S)?",
+        shape="the name or folder of a Hugging Face encoder",
+    )
+    slots: int = dial(0, "output positions; 0: enough for 99 % of the docids and their end, at most 32", 0, 512)
+    slot_design: str = dial(
+        "mlp",
+        "mlp: query vector and slot vector through a small network; mask: mask tokens in the encoder's input",
+        words=("mlp", "mask"),
+    )
+    head: str = dial(
+        "encoder",
+        "where phrase vectors start: encoder: what the encoder says of the phrase's text; random: the paper",
+        words=("encoder", "random"),
+    )
+    bias: bool = dial(True, "one more number per phrase, which starts at how frequent it is")
+    hidden: int = dial(1024, "width of the slots' network (slot_design mlp)", 1, 65536)
+    max_pieces: int = dial(64, "the encoder reads so many word pieces of an input; the rest is cut off", 4, 8192)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """Training: how long, how fast, and what is asked of the model."""
+
+    minutes: float = dial(10.0, "time for training, evaluation on dev included; 0: no limit", 0, 1e6)
+    steps: int = dial(0, "steps of the optimizer; 0: no limit", 0, HUGE)
+    epochs: int = dial(0, "times through all pairs; 0: no limit. The first of the three limits ends the run", 0, HUGE)
+    batch: int = dial(128, "pairs that go through the network together", 1, 2**20)
+    accumulate: int = dial(1, "batches per step of the optimizer: batch × accumulate pairs decide a step", 1, 2**20)
+    learning_rate: float = dial(5e-4, "of the slots' own layers", 0, 1, above=True)
+    head_learning_rate: float = dial(1e-3, "of the phrase vectors", 0, 1, above=True)
+    encoder_learning_rate: float = dial(2e-5, "of the encoder, once it is fine-tuned", 0, 1, above=True)
+    warmup: int = dial(50, "steps over which the learning rates rise from 0", 0, HUGE)
+    schedule: str = dial(
+        "linear", "after the warm-up: linear: down to 0 at the end; constant", words=("linear", "constant")
+    )
+    l1: float = dial(1.0, "weight of: slot i says token i of the docid", 0, 1e6)
+    l2: float = dial(0.25, "weight of: slot 0 says all tokens of the docid, in any order", 0, 1e6)
+    l3: float = dial(1.0, "weight of: (log Z)² is small, so that scores need no sum over the vocabulary", 0, 1e6)
+    ranking: float = dial(1.0, "weight of: the right document scores above the others of the batch; 0: off", 0, 1e6)
+    negatives: int = dial(0, "near neighbours of each document that it must also beat; 0: only those of the batch", 0, 1024)
+    softmax: str = dial(
+        "auto",
+        "full: over the whole vocabulary; sampled: over some of it; auto: full while it is cheap",
+        words=("auto", "full", "sampled"),
+    )
+    sample: int = dial(2048, "tokens of the sampled softmax", 1, 2**31)
+    optimizer: str = dial(
+        "rows",
+        "of the phrase vectors: rows: Adam with one second moment per phrase; adam: plain Adam, more memory",
+        words=("rows", "adam"),
+    )
+    fine_tune: float = dial(
+        0.0, "share of the run that also trains the encoder, at its end; before that it is frozen (much faster)", 0, 1
+    )
+    per_document: int = dial(20, "docids of a document that are inputs in an epoch, at most", 1, HUGE)
+    self_share: float = dial(0.1, "share of these that should answer with themselves, not with a sibling", 0, 1)
+    evaluate_every: int = dial(0, "steps from one evaluation on dev to the next; 0: ten times a run", 0, HUGE)
+    patience: int = dial(4, "evaluations without a new best after which training stops; 0: never", 0, HUGE)
+    dev_queries: int = dial(500, "dev queries an evaluation asks, at most; 0: no evaluation", 0, HUGE)
+    seed: int = dial(0, "the same seed and data give the same run", 0, 2**63 - 1)
+    precision: str = dial(
+        "auto",
+        "of the arithmetic; auto: bf16 where the device is fast at it, fp32 on a CPU",
+        words=("auto", "fp32", "bf16", "fp16"),
+    )
+    device: str = dial(
+        "auto",
+        "auto, cpu, cuda, cuda:1, mps …",
+        pattern=r"(auto|cpu|mps|(cuda|xpu)(:\d+)?)",
+        shape='"auto", "cpu", "cuda", "cuda:1", "xpu" or "mps"',
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """What the score of a docid and of a document is. Nothing here needs training again."""
+
+    prior_weight: float = dial(1.0, "how much of a token's log frequency is taken off; 0: the paper's likelihood", 0, 4)
+    copy: float = dial(0.3, "share of probability given to phrases that stand in the query; 0: none", 0, 0.99)
+    floor: str = dial(
+        "zero",
+        "what a token scores at least: zero: nothing; prior: a little below its frequency; strict: docids with a token "
+        "outside the shortlist are not found",
+        words=("zero", "prior", "strict"),
+    )
+    order: str = dial(
+        "auto",
+        "slots: token i is scored by slot i; any: by its best slot; bag: by slot 0; auto: chosen on dev",
+        words=("auto", "slots", "any", "bag"),
+    )
+    length_norm: float = dial(0.3, "a docid's score is divided by (its length + 1) to this power", 0, 10)
+    aggregate: str | int = dial(
+        "logsumexp",
+        "a document's score from its docids': max, logsumexp (over all), or a number n: logsumexp over the best n",
+        1,
+        HUGE,
+        words=("max", "logsumexp"),
+    )
+    scale: float = dial(
+        1.0, "token scores are multiplied by it: the larger, the closer logsumexp is to max", 0, 1e6, above=True
+    )
+    ends: bool = dial(False, "the end of a docid is scored too")
+    normalize: bool = dial(True, "divide by Z, the sum over the tokens scored; without it raw logits, as in the paper")
+    tune: bool = dial(True, "choose the dials of this section on dev; the values here are where it starts")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Phrases as plain evidence: the model's words, matched with all a document says."""
+
+    docids: bool = dial(True, "match them with all docids of a document taken together")
+    text: bool = dial(True, "match them with the document's text as well")
+    expansion: int = dial(200, "best tokens of slot 0 that are matched", 0, 2**31)
+    weight: float = dial(0.0, "weight of this evidence beside the docid score; 0 with tune: chosen on dev", 0, 1e6)
+    tune: bool = dial(True, "choose the weight on dev")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fuse:
+    """Other retrievers whose scores are added; their weights are chosen on dev."""
+
+    dense: bool = dial(True, "the encoder's own similarity of query and docid")
+    bm25: bool = dial(True, "BM25 over docids and text")
+    depth: int = dial(200, "documents of each list that are fused", 1, 2**31)
+    tune: bool = dial(True, "choose the weights on dev; without it all weigh the same")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shortlist:
+    """The part of the vocabulary that is scored for a query: m lists of r tokens, the k nearest are used."""
+
+    learn: bool = dial(True, "learn the lists; without it the whole vocabulary is scored")
+    m: int = dial(0, "lists; 0: by the size of the vocabulary", 0, 2**24)
+    r: int = dial(0, "tokens per list; 0: by the size of the vocabulary", 0, 2**31)
+    k: int = dial(0, "lists used for a query; 0: by the size of the vocabulary", 0, 2**24)
+    minutes: float = dial(2.0, "time for learning them", 0, 1e6, above=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """All sections; `Recipe()` is the default."""
+
+    vocab: Vocab = Vocab()
+    model: Model = Model()
+    train: Train = Train()
+    scoring: Scoring = Scoring()
+    evidence: Evidence = Evidence()
+    fuse: Fuse = Fuse()
+    shortlist: Shortlist = Shortlist()

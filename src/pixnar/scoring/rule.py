@@ -1,0 +1,80 @@
+"""The dials of a score, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+from pixnar.errors import PixnarError
+
+Matching = Literal["bag", "any", "slots"]
+FloorKind = Literal["zero", "prior", "strict"]
+
+MATCHINGS = ("bag", "any", "slots")
+FLOORS = ("zero", "prior", "strict")
+
+
+@dataclass(frozen=True)
+class ScoreRule:
+    """How token probabilities become scores of docids and documents. docs/scoring.md explains every dial.
+
+    >>> ScoreRule().with_(copy=0.5).copy
+    0.5
+    """
+
+    prior_weight: float = 1.0  # how much of log p(v) is taken off log P(v): 0 = likelihood, 1 = pointwise information
+    copy: float = 0.3  # share of probability that goes to the query's own n-grams
+    floor: FloorKind = "zero"  # what a token scores at least: 0, its prior, or nothing (docids with it are not found)
+    order: Matching = "bag"  # x_0 for every place; the best slot for every token; or slot t for place t
+    ends: bool = False  # whether the end of a docid is scored as a token
+    length_norm: float = 0.3  # a docid's sum is divided by (its length + 1) to this power
+    aggregate: Literal["max", "logsumexp"] | int = "logsumexp"  # a document from its docids
+    scale: float = 1.0  # of token scores: the larger, the closer logsumexp is to max
+    normalize: bool = True  # divide by Z over the tokens that are scored; without, raw logits as in the paper
+
+    def __post_init__(self) -> None:
+        wrong = _first_wrong(self)
+        if wrong:
+            raise PixnarError(f"scoring: {wrong}")
+
+    def with_(self, **changes: Any) -> ScoreRule:
+        """The same rule but for some dials."""
+        return replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON and TOML."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> ScoreRule:
+        """The way back; unknown dials are an error."""
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise PixnarError(f"scoring has no dial {unknown[0]!r}: dials are {', '.join(sorted(known))}")
+        return cls(**values)
+
+
+def _first_wrong(rule: ScoreRule) -> str:
+    if rule.order not in MATCHINGS or rule.floor not in FLOORS:
+        return f"order {rule.order!r}, floor {rule.floor!r}: orders are {MATCHINGS}, floors {FLOORS}"
+    if not 0 <= rule.copy < 1:
+        return f"copy = {rule.copy}: give a share of at least 0 and less than 1"
+    if not 0 <= rule.length_norm <= 10 or rule.scale <= 0:
+        return f"length_norm = {rule.length_norm}, scale = {rule.scale}: give 0 to 10, and more than 0"
+    if rule.aggregate not in ("max", "logsumexp") and not (isinstance(rule.aggregate, int) and rule.aggregate >= 1):
+        return f"aggregate {rule.aggregate!r}: give max, logsumexp or a number of docids"
+    return ""
+
+
+PAPER_RULE = ScoreRule(
+    prior_weight=0.0,
+    copy=0.0,
+    floor="strict",
+    order="slots",
+    ends=True,
+    length_norm=0.0,
+    aggregate="max",
+    normalize=False,
+)
+"""The paper's: the sum of raw logits of each slot's token, the end included; a document by its best docid."""

@@ -1,0 +1,138 @@
+"""From a query's vectors x_0 … x_s to the scores that decoding takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixnar.scoring import Priors, ScoreRule, end_scores, floors, token_scores
+from pixnar.search.decoder import Decoder
+from pixnar.search.hits import Order
+from pixnar.search.scores import SlotScores
+
+Floats = NDArray[np.float32]
+_LOGITS_AT_ONCE = 32 * 1024 * 1024  # floats
+
+
+class QueryScorer:
+    """Scores tokens for queries: logits against the phrase rows, probabilities, copy term, prior correction.
+
+    `rows` [V + 1, d] and `bias` [V + 1] end with the end token. `log_z` [s + 1] is the mean log Z per slot.
+    """
+
+    def __init__(self, rows: Floats, bias: Floats | None, log_z: Floats, priors: Priors, rule: ScoreRule) -> None:
+        self.rows, self.bias, self.log_z, self.priors, self.rule = rows, bias, log_z, priors, rule
+        self.slots = len(log_z) - 1
+        self.floors = floors(priors, rule)
+
+    @property
+    def order(self) -> Order:
+        """How the decoder is to match: token scores that do not depend on the place are matched in any."""
+        return "slots" if self.rule.order == "slots" else "any"
+
+    def batch(
+        self,
+        x: Floats,
+        own: Sequence[NDArray[np.integer]],
+        shortlists: Sequence[NDArray[np.integer]] | None = None,
+    ) -> Iterator[SlotScores]:
+        """The scores of queries with vectors x [Q, s + 1, d] and their own n-grams, over all tokens or shortlists."""
+        if shortlists is not None:
+            for vectors, ngrams, tokens in zip(x, own, shortlists, strict=True):
+                ids = np.asarray(tokens, np.int64)
+                yield self._scores(self._logits(vectors[None], ids)[0], ngrams, ids)
+            return
+        per_query = len(self._used(x[:1])[0]) * len(self.rows) if len(x) else 1
+        size = max(1, _LOGITS_AT_ONCE // per_query)
+        for start in range(0, len(x), size):
+            logits = self._logits(x[start : start + size], None)
+            for i, one in enumerate(logits):
+                yield self._scores(one, own[start + i], None)
+
+    def expansion(
+        self, x: Floats, most: int, shortlist: NDArray[np.integer] | None = None
+    ) -> tuple[NDArray[np.int64], Floats]:
+        """The tokens that x_0 gains most on over their prior, and the gains: what the query may also be about."""
+        ids = None if shortlist is None else np.asarray(shortlist, np.int64)
+        logits = x[0] @ self._rows(ids).T
+        logits = logits if self.bias is None else logits + (self.bias[:-1] if ids is None else self.bias[ids])
+        top = logits.max()
+        log_z = top + np.log(np.exp(logits - top).sum())
+        gains = logits - log_z - (self.priors.tokens if ids is None else self.priors.tokens[ids])
+        chosen = np.argpartition(gains, -most)[-most:] if len(gains) > most else np.arange(len(gains))
+        chosen = np.sort(chosen[gains[chosen] > 0])
+        return (chosen if ids is None else ids[chosen]), gains[chosen].astype(np.float32)
+
+    def _rows(self, ids: NDArray[np.int64] | None) -> Floats:
+        return self.rows[:-1] if ids is None else self.rows[ids]
+
+    def _used(self, x: Floats) -> Floats:
+        """The vectors that the rule scores with."""
+        return x[:, :1] if self.rule.order == "bag" else x[:, 1:]
+
+    def _logits(self, x: Floats, ids: NDArray[np.int64] | None) -> Floats:
+        """Logits [Q, t, tokens + 1]: the given tokens, or all, then the end."""
+        used = self._used(x)
+        rows = self.rows if ids is None else self.rows[np.append(ids, len(self.rows) - 1)]
+        logits = used.reshape(-1, used.shape[-1]) @ rows.T
+        if self.bias is not None:
+            logits += self.bias if ids is None else self.bias[np.append(ids, len(self.rows) - 1)]
+        return logits.reshape(len(x), used.shape[1], -1)
+
+    def _scores(self, logits: Floats, own: NDArray[np.integer], ids: NDArray[np.int64] | None) -> SlotScores:
+        rule = self.rule
+        log_p = self._log_p(logits)
+        if rule.order != "slots":
+            log_p = log_p.max(0, keepdims=True)
+        prior = self.priors.tokens if ids is None else self.priors.tokens[ids]
+        scores = token_scores(np, log_p[:, :-1], self._copied(own, ids, log_p.shape[1] - 1), prior, rule)
+        ends = np.zeros(self.slots, np.float32)
+        if rule.ends and rule.order == "slots":
+            ends = end_scores(np, log_p[:, -1], self.priors.ends, rule).astype(np.float32)
+        if ids is None and self.floors is None and rule.order == "slots":
+            return SlotScores.dense(scores, ends)
+        named = [self._named(row, ids) for row in scores]
+        none = (np.zeros(0, np.uint32), np.zeros(0, np.float32))
+        return SlotScores.sparse(named + [none] * (self.slots - len(named)), ends)
+
+    def _named(self, scores: Floats, ids: NDArray[np.int64] | None) -> tuple[NDArray[np.int64], Floats]:
+        """Tokens above their floor, and their scores; the others would get their floor anyway."""
+        if self.floors is None:
+            return (np.arange(len(scores)) if ids is None else ids), scores
+        above = np.flatnonzero(scores > (self.floors if ids is None else self.floors[ids]))
+        return (above if ids is None else ids[above]), scores[above]
+
+    def _log_p(self, logits: Floats) -> Floats:
+        if not self.rule.normalize:
+            first = 0 if self.rule.order == "bag" else 1
+            return logits - self.log_z[first : first + len(logits), None]
+        top = logits.max(1, keepdims=True)
+        return logits - (top + np.log(np.exp(logits - top).sum(1, keepdims=True)))
+
+    def _copied(self, own: NDArray[np.integer], ids: NDArray[np.int64] | None, size: int) -> Floats | None:
+        if not self.rule.copy or not len(own):
+            return None
+        out = np.full(size, -np.inf, np.float32)
+        if ids is None:
+            out[own] = -np.log(len(own))
+        else:
+            places = np.searchsorted(ids, own)
+            places = places[(places < len(ids)) & (ids[np.minimum(places, len(ids) - 1)] == own)]
+            out[places] = -np.log(len(own))
+        return out
+
+
+def decode_all(
+    decoder: Decoder, scores: Iterator[SlotScores], rule: ScoreRule, order: Order, k: int, threads: int = 2
+) -> list[list[tuple[str, float]]]:
+    """The k best documents of each query, with their scores, on some threads."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def one(query: SlotScores) -> list[tuple[str, float]]:
+        found = decoder.documents(query, k, aggregate=rule.aggregate, order=order, length_norm=rule.length_norm)
+        return [(hit.doc_id, hit.score) for hit in found.hits]
+
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(one, scores))

@@ -1,0 +1,8 @@
+"""shortlist: a query's x_0 comes in; the few tokens worth scoring for it come out.
+
+`lists` and `sweep` need numpy only; `learn` and `kmeans` need torch.
+"""
+
+from pixnar.shortlist.lists import Shortlist, defaults, token_lists
+
+__all__ = ["Shortlist", "defaults", "token_lists"]

@@ -1,0 +1,148 @@
+"""The token lists W_i of the vectors c_i, and the shortlist of a query: the union of the lists of its k best c_i."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pixnar.errors import FileFormatError
+from pixnar.storage import read_container, write_container
+
+Floats = NDArray[np.float32]
+Ids = NDArray[np.uint32]
+
+KIND = "shrtlist"
+VERSION = 1
+PAPER = (4096, 20_000, 5)  # m, r, k of the paper, for a vocabulary of
+PAPER_VOCABULARY = 5_000_000
+LEAST_MEMBERS = 8  # examples for each vector c_i, at least; fewer cannot teach it a list
+
+
+def defaults(vocabulary: int, examples: int) -> tuple[int, int, int]:
+    """m, r and k for a vocabulary and a number of training examples.
+
+    k is the paper's 5 and r grows as V^(2/3) up to the paper's 20,000 at 5 M. So k · r is at most 10 % of V from 40 K
+    tokens on; lists overlap, so the shortlist itself stays below 10 % from 20 K on.
+    """
+    most, length, k = PAPER
+    r = max(1, min(vocabulary, round(length * (vocabulary / PAPER_VOCABULARY) ** (2 / 3))))
+    m = min(most, max(1, examples // LEAST_MEMBERS))
+    return m, r, min(k, m)
+
+
+def token_lists(
+    c: ArrayLike, rows: Any, bias: Any, r: int, *, chunk: int = 65_536, block: int = 256, first: int = 0
+) -> Ids:
+    """W_i, the r tokens with the largest c_i·w_v + b_v, best first, for every c_i: [m, r].
+
+    `rows` and `bias` are the head's: the last one is the end of a docid, which is always scored and in no list. Equal
+    scores go by token id. Holds block × chunk scores at once, never m × V. `first` is the id of the first row.
+    """
+    vectors = np.asarray(c, dtype=np.float32)
+    size = len(rows) - 1
+    if vectors.ndim != 2 or vectors.shape[1] != rows.shape[1] or size < 1 or r < 1 or chunk < 1 or block < 1:
+        raise ValueError(f"cannot list {r} tokens for vectors {vectors.shape} and rows {rows.shape}")
+    lists = np.empty((len(vectors), min(r, size)), dtype=np.uint32)
+    for start in range(0, len(vectors), block):
+        some = vectors[start : start + block]
+        best = [_Best(lists.shape[1]) for _ in some]
+        for begin, scores in _scores(some, rows, bias, size, chunk):
+            for one, line in zip(best, scores, strict=True):
+                one.add(begin + first, line)
+        lists[start : start + block] = [one.ids for one in best]
+    return lists
+
+
+def _scores(vectors: Floats, rows: Any, bias: Any, size: int, chunk: int) -> Iterator[tuple[int, Floats]]:
+    """The scores of each piece of the vocabulary, and where it begins."""
+    for begin in range(0, size, chunk):
+        piece = slice(begin, min(begin + chunk, size))
+        scores = vectors @ np.asarray(rows[piece], dtype=np.float32).T
+        if bias is not None:
+            scores += np.asarray(bias[piece], dtype=np.float32)
+        yield begin, scores
+
+
+class _Best:
+    """The best tokens of one vector so far; pieces come in order of their ids."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._scores = np.empty(0, dtype=np.float32)
+        self.ids = np.empty(0, dtype=np.uint32)
+
+    def add(self, begin: int, scores: Floats) -> None:
+        full = len(self.ids) == self._size
+        better = np.flatnonzero(scores > self._scores[-1]) if full else np.arange(len(scores))
+        if not better.size:
+            return
+        ids = np.concatenate([self.ids, (better + begin).astype(np.uint32)])
+        merged = np.concatenate([self._scores, scores[better]])
+        order = best_of(merged, ids, self._size)
+        self.ids, self._scores = ids[order], merged[order]
+
+
+def best_of(scores: Floats, ids: Ids, size: int) -> NDArray[np.intp]:
+    """The places of the `size` largest scores, best first; equal ones by id."""
+    places = np.arange(len(scores))
+    if size < len(scores):
+        worst = np.partition(scores, len(scores) - size)[len(scores) - size]
+        places = np.flatnonzero(scores >= worst)
+    return places[np.lexsort((ids[places], -scores[places]))[:size]]
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """The vectors c [m, d], their lists [m, r] (best token first), and how many lists a query takes."""
+
+    c: Floats
+    lists: Ids
+    k: int
+
+    def __post_init__(self) -> None:
+        if self.c.ndim != 2 or self.lists.ndim != 2 or len(self.c) != len(self.lists) or not 1 <= self.k <= len(self.c):
+            raise ValueError(f"no shortlist: c {self.c.shape}, lists {self.lists.shape}, k = {self.k}")
+
+    def nearest(self, x0: ArrayLike) -> NDArray[np.int64]:
+        """Which k vectors have the largest inner product with x_0, best first; equal ones by their number."""
+        scores = self.c @ np.asarray(x0, dtype=np.float32)
+        return best_of(scores, np.arange(len(scores), dtype=np.uint32), self.k).astype(np.int64)
+
+    def tokens(self, x0: ArrayLike, extra: ArrayLike | None = None) -> Ids:
+        """The tokens to score for a query: the union of its k lists and of `extra`, sorted, each once."""
+        found = self.lists[self.nearest(x0)].ravel()
+        return sorted_once(found if extra is None else np.concatenate([found, np.asarray(extra, dtype=np.uint32)]))
+
+    def cut(self, r: int, k: int) -> Shortlist:
+        """The same vectors with only the first r tokens of each list, and another k."""
+        return Shortlist(self.c, self.lists[:, :r], k)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to one file."""
+        meta = {"m": len(self.c), "d": self.c.shape[1], "r": self.lists.shape[1], "k": self.k}
+        arrays = {"c": self.c.astype(np.float32).ravel(), "lists": self.lists.astype(np.uint32).ravel()}
+        write_container(path, KIND, VERSION, meta, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, verify: bool = True) -> Shortlist:
+        """Map a file that `save` wrote; `verify` checks every byte first."""
+        found = read_container(path, KIND, VERSION, verify=verify)
+        try:
+            m, k = int(found.meta["m"]), int(found.meta["k"])
+            c, lists = found.arrays["c"].reshape(m, found.meta["d"]), found.arrays["lists"]
+            return cls(c, lists.reshape(m, found.meta["r"]), k)
+        except (KeyError, ValueError, TypeError) as error:
+            why = "its parts do not fit together"
+            raise FileFormatError(f"{Path(path)} is no usable shortlist ({why}): build the shortlist again") from error
+
+
+def sorted_once(ids: Ids) -> Ids:
+    """The different ids, in order."""
+    ordered = np.sort(ids)
+    return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(ordered) else ordered

@@ -1,0 +1,261 @@
+"""Checkpoints that survive a kill at any moment: a folder per step, whole or not there at all. Never pickle.
+
+``step-000123/`` holds ``tensors.safetensors`` and ``state.json``: a format version, the checksum of the tensors, and
+whatever JSON the training loop wants back. ``best.json`` beside it names the best step so far. Folders whose names
+begin with a dot are work in progress, or what a killed process left of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import xxhash
+from safetensors import SafetensorError
+from torch import Tensor
+
+from pixnar.errors import FileFormatError, PixnarError
+from pixnar.storage import atomic_write, sync_folder
+from pixnar.train.flatten import flatten, restore
+
+__all__ = ["best", "best_step", "flatten", "forget_after", "latest", "load", "mark_best", "restore", "save", "step_of"]
+
+Folder = str | os.PathLike[str]
+
+_FORMAT = 1
+_TENSORS, _STATE, _BEST = "tensors.safetensors", "state.json", "best.json"
+_NAME = re.compile(r"(?:step-(\d+)|\.step-(\d+)\.old)")  # `.old`: the one that is being replaced
+_BLOCK = 1 << 24
+_log = logging.getLogger("pixnar")
+
+
+def save(folder: Folder, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any], *, keep: int = 2) -> Path:
+    """Write the checkpoint of a step; of it and earlier ones only the last `keep` and the best are kept.
+
+    `state` is anything JSON can say. A checkpoint of the same step is replaced; those of later steps stay.
+    """
+    home = Path(folder)
+    target, aside = home / _name(step), home / f".{_name(step)}.part"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        _tidy(home)
+        aside.mkdir()
+        _write(aside, step, tensors, state)
+        if target.exists():
+            target.rename(home / f".{target.name}.old")
+        aside.rename(target)
+        sync_folder(home)
+        _tidy(home)
+        _drop_early(home, step, keep)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        why = (error.strerror if isinstance(error, OSError) else None) or " ".join(str(error).split())
+        raise PixnarError(f"cannot write the checkpoint {target}: {why}; make room or choose another place") from error
+    return target
+
+
+def load(path: Folder, *, verify: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors, on the CPU, and the state of a checkpoint; `verify` checks the tensors' checksum."""
+    where = Path(path)
+    content = _read_state(where, verify=verify)
+    try:
+        tensors = safetensors.torch.load_file(where / _TENSORS)
+    except (OSError, SafetensorError) as error:
+        raise _broken(where, f"{_TENSORS} cannot be read: {error}") from error
+    state: dict[str, Any] = content["state"]
+    return tensors, state
+
+
+def latest(folder: Folder) -> Path | None:
+    """The last whole checkpoint, or None; a damaged one is skipped with a warning."""
+    for path in _checkpoints(Path(folder)):
+        try:
+            _read_state(path, verify=True)
+        except _DamagedError as error:
+            if path.exists():  # or it has just been deleted by the process that trains
+                _log.warning("skipped: %s", error)
+            continue
+        return path
+    return None
+
+
+def best(folder: Folder) -> Path | None:
+    """The checkpoint marked best, or None if none is; where it is damaged, the last whole one, with a warning."""
+    step = best_step(folder)
+    if step is None:
+        return None
+    try:
+        path = Path(folder) / _name(step)
+        path = path if path.exists() else path.with_name(f".{path.name}.old")
+        _read_state(path, verify=True)
+    except _DamagedError as error:
+        _log.warning("the best checkpoint is skipped: %s", error)
+        return latest(folder)
+    return path
+
+
+def step_of(path: Folder) -> int:
+    """The step of a checkpoint's folder."""
+    found = _NAME.fullmatch(Path(path).name)
+    if found is None:
+        raise PixnarError(f"{path} is not the folder of a checkpoint: its name should be such as step-000123")
+    return int(found[1] or found[2])
+
+
+def mark_best(folder: Folder, step: int) -> None:
+    """Name the checkpoint of a step, already saved, the best; it is not deleted while it is."""
+    home = Path(folder)
+    if not (home / _name(step)).is_dir():
+        raise PixnarError(f"there is no checkpoint of step {step} in {home} to mark as the best; save it first")
+    with atomic_write(home / _BEST) as file:
+        file.write(json.dumps({"format": _FORMAT, "step": step}).encode())
+
+
+def best_step(folder: Folder) -> int | None:
+    """The step marked best, or None."""
+    try:
+        step = json.loads((Path(folder) / _BEST).read_bytes())["step"]
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError):
+        step = None
+    if not isinstance(step, int):
+        _log.warning("%s is damaged: no checkpoint counts as the best", Path(folder) / _BEST)
+        return None
+    return step
+
+
+def forget_after(folder: Folder, step: int) -> None:
+    """Delete the checkpoints of later steps, and the best's mark if it is one of them: the run goes on from here."""
+    home = Path(folder)
+    marked = best_step(home)
+    if marked is not None and marked > step:
+        (home / _BEST).unlink()
+        sync_folder(home)
+    for path in _checkpoints(home):
+        if step_of(path) > step:
+            _remove(path)
+
+
+def _write(aside: Path, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+    path = aside / _TENSORS
+    safetensors.torch.save_file(dict(_apart(tensors)), path)
+    with open(path, "rb+") as file:
+        os.fsync(file.fileno())
+    text = json.dumps(dict(state), ensure_ascii=False)
+    content = {
+        "format": _FORMAT,
+        "step": step,
+        "size": path.stat().st_size,
+        "xxh3": _digest(path),
+        "state_xxh3": xxhash.xxh3_128_hexdigest(text.encode()),
+        "state": json.loads(text),
+    }
+    with open(aside / _STATE, "wb") as file:
+        file.write(json.dumps(content, ensure_ascii=False, indent=1).encode())
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(aside)
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Contiguous tensors on the CPU, no two in the same memory: safetensors takes no others."""
+    seen = set()
+    for name, tensor in tensors.items():
+        ready = tensor.detach().cpu().contiguous()
+        place = ready.untyped_storage().data_ptr()
+        yield name, ready.clone() if place in seen else ready
+        seen.add(place)
+
+
+class _DamagedError(FileFormatError):
+    """A checkpoint that is not whole; an earlier one may be."""
+
+
+def _read_state(where: Path, *, verify: bool) -> dict[str, Any]:
+    """What state.json says, if it and the tensors beside it are whole; without `verify` only their size is checked."""
+    try:
+        content = json.loads((where / _STATE).read_bytes())
+        if content["format"] > _FORMAT:
+            raise FileFormatError(
+                f"{where} has checkpoint format {content['format']}, this release reads up to {_FORMAT}: upgrade pixnar"
+            )
+        text = json.dumps(content["state"], ensure_ascii=False)
+        if xxhash.xxh3_128_hexdigest(text.encode()) != content["state_xxh3"]:
+            raise _broken(where, f"{_STATE} does not match its checksum")
+        size = (where / _TENSORS).stat().st_size
+        if size != content["size"]:
+            raise _broken(where, f"{_TENSORS} should have {content['size']} bytes and has {size}")
+        if verify and _digest(where / _TENSORS) != content["xxh3"]:
+            raise _broken(where, f"{_TENSORS} does not match its checksum")
+    except OSError as error:
+        raise _broken(where, f"{Path(error.filename or where).name}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise _broken(where, f"{_STATE} cannot be read") from error
+    found: dict[str, Any] = content
+    return found
+
+
+def _broken(where: Path, why: str) -> _DamagedError:
+    return _DamagedError(f"{where} is damaged or incomplete ({why}); train on from an earlier checkpoint")
+
+
+def _digest(path: Path) -> str:
+    digest = xxhash.xxh3_128()
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _name(step: int) -> str:
+    return f"step-{step:06d}"
+
+
+def _checkpoints(home: Path) -> list[Path]:
+    """Folders of checkpoints, the last step first; of one step the new before the old."""
+    if not home.is_dir():
+        return []
+    found = [path for path in home.iterdir() if _NAME.fullmatch(path.name)]
+    return sorted(found, key=lambda path: (-step_of(path), path.name.startswith(".")))
+
+
+def _tidy(home: Path) -> None:
+    """Clear away what a killed process has left, and put back what it was about to replace."""
+    for path in home.glob(".step-*.part"):
+        shutil.rmtree(path)
+    for path in home.glob(".step-*.old"):
+        target = home / _name(step_of(path))
+        if target.exists():
+            _remove(path)
+        else:
+            path.rename(target)
+
+
+def _drop_early(home: Path, step: int, keep: int) -> None:
+    marked = best_step(home)
+    whole = 0
+    for path in _checkpoints(home):
+        if step_of(path) > step:
+            continue
+        if whole < keep:
+            with contextlib.suppress(_DamagedError):
+                _read_state(path, verify=False)
+                whole += 1
+        elif step_of(path) != marked:
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Out of sight first: a half-deleted checkpoint should not look like a damaged one."""
+    aside = path.with_name(f".{_name(step_of(path))}.part")
+    path.rename(aside)
+    shutil.rmtree(aside)

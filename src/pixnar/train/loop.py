@@ -1,0 +1,343 @@
+"""The training loop: two stages, a budget, dev checks with early stopping, checkpoints that resume to the same losses."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pixnar.errors import PixnarError
+from pixnar.model.losses import Sampler, Weights
+from pixnar.model.nar import Nar
+from pixnar.model.optim import RowAdam
+from pixnar.progress import Progress
+from pixnar.recipe import Train
+from pixnar.scoring import Priors, ScoreRule
+from pixnar.train import checkpoint
+from pixnar.train.data import TrainingData
+from pixnar.train.flatten import flatten, restore
+from pixnar.train.log import TrainingLog
+from pixnar.train.pairs import Pairs
+from pixnar.train.step import Objective, Step
+
+_TIMED_STEPS = 4  # after which a budget in minutes becomes a number of steps
+_FULL_SUM_FLOPS = {"cpu": 6e10, "cuda": 2e13}  # what a device does a second, for choosing between full and sampled
+
+
+@dataclass(frozen=True)
+class Trained:
+    """How a run went."""
+
+    steps: int
+    best_step: int
+    best: float  # dev MRR@10 of the weights that were kept; nan without dev queries
+    softmax: str
+    stopped_early: bool
+
+
+@dataclass
+class _Stage:
+    """Frozen encoder or fine-tuning: its steps in the plan of the whole run."""
+
+    live: bool
+    share: float  # of the run
+    minutes: float
+    steps: int  # 0 = not known yet
+
+
+def train(
+    model: Nar,
+    data: TrainingData,
+    options: Train,
+    rule: ScoreRule,
+    priors: Priors,
+    *,
+    folder: Path,
+    evaluate: Callable[[Nar], float] | None = None,
+    progress: Progress | None = None,
+) -> Trained:
+    """Train `model` in place and leave the best weights in it; continues what it finds in `folder`."""
+    device = pick_device(options.device)
+    model.to(device)
+    softmax = choose_softmax(model, data, options, device)
+    run = _Run(model, data, options, rule, priors, folder, softmax, device)
+    return run.go(evaluate, progress)
+
+
+class _Run:
+    def __init__(
+        self,
+        model: Nar,
+        data: TrainingData,
+        options: Train,
+        rule: ScoreRule,
+        priors: Priors,
+        folder: Path,
+        softmax: str,
+        device: torch.device,
+    ) -> None:
+        self.model, self.options, self.folder, self.softmax, self.device = model, options, folder, softmax, device
+        self.pairs = Pairs(
+            len(data.docids),
+            data.pair_docid,
+            data.pair_document,
+            data.query_index,
+            data.query_document,
+            per_document=options.per_document,
+            self_share=options.self_share,
+            seed=options.seed,
+        )
+        model.head.sparse = softmax == "sampled" and options.optimizer == "rows"
+        sampler = None
+        if softmax == "sampled":
+            counts = data.token_counts()
+            sampler = Sampler(counts, min(options.sample, len(counts)), options.seed)
+        weights = Weights(options.l1, options.l2, options.l3)
+        objective = Objective(weights, options.ranking, options.negatives)
+        self.step_of = Step(model, data, self.pairs, objective, rule, priors, sampler)
+        self.optimizers = _optimizers(model, self.step_of.ranking_scale, options)
+        self.state: dict[str, Any] = {
+            "stage": 0,
+            "done": [0, 0],
+            "planned": [0, 0],
+            "best": None,
+            "worse": 0,
+            "spent": 0.0,
+        }
+        self.log: TrainingLog
+
+    @property
+    def stages(self) -> list[_Stage]:
+        share = self.options.fine_tune if self.model.design == "mlp" else 1.0
+        plans = []
+        for live, part in ((False, 1 - share), (True, share)):
+            planned = self.state["planned"][int(live)]
+            steps = planned or round(self.options.steps * part)
+            plans.append(_Stage(live, part, self.options.minutes * part, steps if part else 0))
+        return plans
+
+    def go(self, evaluate: Callable[[Nar], float] | None, progress: Progress | None) -> Trained:
+        self._resume()
+        stopped = False
+        if evaluate and self.state["best"] is None:
+            self._judge(evaluate)
+        for number, stage in enumerate(self.stages):
+            if number < self.state["stage"] or not stage.share:
+                continue
+            self.state["stage"] = number
+            stopped = self._stage(stage, number, evaluate, progress)
+            self.state["worse"] = 0
+            if stopped:
+                self._take_best()
+        if self.state["best"] is not None:
+            self._take_best()
+        best = self.state["best"] or {"step": self._step(), "value": float("nan")}
+        return Trained(self._step(), best["step"], best["value"], self.softmax, stopped)
+
+    def _stage(
+        self, stage: _Stage, number: int, evaluate: Callable[[Nar], float] | None, progress: Progress | None
+    ) -> bool:
+        """Run one stage to its end; whether it was ended early because dev no longer got better."""
+        self.model.train()
+        self.model.encoder.requires_grad_(stage.live)
+        began, first = time.monotonic(), self.state["done"][number]
+        while True:
+            total = self._planned(stage, number, began, first)
+            done = self.state["done"][number]
+            if (total and done >= total) or (not total and done and done == stage.steps):
+                return False
+            shown = self._one(stage, done, total)
+            self.state["done"][number] = done + 1
+            if done + 1 == first + _TIMED_STEPS // 2:
+                began = time.monotonic()  # the first steps are slow and would make the plan too short
+            self.log.write(self._step(), **shown)
+            if progress:
+                words = f"training ({'all layers' if stage.live else 'frozen encoder'}): {_brief(shown)}"
+                progress(words, done + 1, total)
+            every = self.options.evaluate_every or max(1, (total or 1 << 60) // 10)
+            if (done + 1) % every == 0 or done + 1 == total:
+                if evaluate:
+                    self._judge(evaluate)
+                    self.model.train()
+                else:
+                    self._save()
+                if self.options.patience and self.state["worse"] >= self.options.patience:
+                    return True
+
+    def _planned(self, stage: _Stage, number: int, began: float, first: int) -> int:
+        """Steps of this stage; from a budget in minutes once a few steps have been timed, and then for good."""
+        if self.state["planned"][number]:
+            return int(self.state["planned"][number])
+        limits = [stage.steps] if stage.steps else []
+        if self.options.epochs:
+            batches = self.options.epochs * self.pairs.steps_per_epoch(self.options.batch)
+            limits.append(max(1, int(stage.share * batches) // self.options.accumulate))
+        if stage.minutes:
+            done = self.state["done"][number]
+            if done < first + _TIMED_STEPS:
+                return 0
+            each = (time.monotonic() - began) / (done - first - _TIMED_STEPS // 2)
+            limits.append(max(done, int(stage.minutes * 60 / each)))
+        self.state["planned"][number] = min(limits)
+        return min(limits)
+
+    def _one(self, stage: _Stage, done: int, total: int) -> dict[str, float]:
+        options = self.options
+        torch.manual_seed(options.seed * 1_000_003 + self._step())  # dropout: the same after a resume
+        started = time.monotonic()
+        shown: dict[str, float] = {}
+        for part in range(options.accumulate):
+            with _autocast(self.device, options.precision):
+                loss, parts = self.step_of(self._step() * options.accumulate + part, options.batch, live=stage.live)
+            if not torch.isfinite(loss):
+                raise PixnarError(f"the loss became {float(loss)} at step {self._step()}: lower the learning rates")
+            (loss / options.accumulate).backward()  # type: ignore[no-untyped-call]
+            shown = {name: shown.get(name, 0.0) + value / options.accumulate for name, value in parts.items()}
+        factor = schedule(done, total, options.warmup, options.schedule)
+        _clip(self.model)
+        for optimizer in self.optimizers.values():
+            for group in optimizer.param_groups:
+                group["lr"] = group["start"] * factor
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        seconds = time.monotonic() - started
+        self.state["spent"] += seconds
+        examples = options.batch * options.accumulate
+        return shown | {"rate": factor, "examples_per_second": examples / max(seconds, 1e-9)}
+
+    def _judge(self, evaluate: Callable[[Nar], float]) -> None:
+        """Measure on dev, keep what is best so far."""
+        self.model.eval()
+        value = evaluate(self.model)
+        best = self.state["best"]
+        self.log.write(self._step(), dev_mrr10=value)
+        if best is None or value > best["value"]:
+            self.state["best"], self.state["worse"] = {"step": self._step(), "value": value}, 0
+            self._save()
+            checkpoint.mark_best(self.folder, self._step())
+        else:
+            self.state["worse"] += 1
+            self._save()
+
+    def _step(self) -> int:
+        return int(sum(self.state["done"]))
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """What has been trained: everything but an encoder that was frozen all along."""
+        kept = {f"model.{name}": value for name, value in self.model.state_dict().items() if self._trained(name)}
+        kept["ranking_scale"] = self.step_of.ranking_scale.detach()
+        return kept
+
+    def _trained(self, name: str) -> bool:
+        return not name.startswith("encoder.") or self.options.fine_tune > 0 or self.model.design != "mlp"
+
+    def _save(self) -> None:
+        tensors, state = self._tensors(), dict(self.state)
+        state["optimizers"] = {}
+        for name, optimizer in self.optimizers.items():
+            more, rest = flatten(optimizer.state_dict())
+            tensors |= {f"optimizer.{name}.{key}": value for key, value in more.items()}
+            state["optimizers"][name] = rest
+        checkpoint.save(self.folder, self._step(), tensors, state)
+
+    def _resume(self) -> None:
+        found = checkpoint.latest(self.folder)
+        if found is None:
+            self.log = TrainingLog(self.folder)
+            return
+        tensors, state = checkpoint.load(found)
+        self._put(tensors)
+        for name, optimizer in self.optimizers.items():
+            start = f"optimizer.{name}."
+            own = {key[len(start) :]: value for key, value in tensors.items() if key.startswith(start)}
+            optimizer.load_state_dict(restore(own, state["optimizers"][name]))
+        self.state = {key: value for key, value in state.items() if key != "optimizers"}
+        self.log = TrainingLog(self.folder, resume=self._step())
+        if self.state["best"] and self.state["best"]["step"] == self._step():
+            checkpoint.mark_best(self.folder, self._step())  # a kill may have come between saving and marking
+
+    def _put(self, tensors: dict[str, Tensor]) -> None:
+        own = {name[6:]: value for name, value in tensors.items() if name.startswith("model.")}
+        self.model.load_state_dict(own, strict=False)
+        with torch.no_grad():
+            self.step_of.ranking_scale.copy_(tensors["ranking_scale"])
+
+    def _take_best(self) -> None:
+        found = checkpoint.best(self.folder)
+        if found is not None:
+            self._put(checkpoint.load(found)[0])
+
+
+def schedule(done: int, total: int, warmup: int, kind: str) -> float:
+    """What the learning rates are multiplied with: up over `warmup` steps, then down to zero, or constant.
+
+    >>> [round(schedule(step, 10, 2, "linear"), 2) for step in (0, 1, 2, 6, 9)]
+    [0.5, 1.0, 1.0, 0.5, 0.12]
+    """
+    rise = min(1.0, (done + 1) / warmup) if warmup else 1.0
+    if kind == "constant" or not total:
+        return rise
+    rest = (total - done) / max(1, total - warmup)
+    return rise * min(1.0, rest)
+
+
+def pick_device(wanted: str) -> torch.device:
+    """A device by name; `auto` takes a GPU if there is one."""
+    if wanted != "auto":
+        return torch.device(wanted)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def choose_softmax(model: Nar, data: TrainingData, options: Train, device: torch.device) -> str:
+    """`full`, or `sampled` where the full sum would not see every pair once within the budget."""
+    if options.softmax != "auto":
+        return options.softmax
+    flops = 6 * (model.slots.slots + 1) * model.head.total * model.head.width
+    examples = _FULL_SUM_FLOPS.get(device.type, 1e11) / flops * options.minutes * 60
+    pairs = min(len(data.docids), options.per_document * len(data.doc_ids))
+    return "full" if examples >= pairs else "sampled"
+
+
+def _optimizers(model: Nar, ranking_scale: nn.Parameter, options: Train) -> dict[str, torch.optim.Optimizer]:
+    small = [*model.slots.parameters(), ranking_scale]
+    encoder = list(model.encoder.parameters())
+    groups = [
+        {"params": small, "lr": options.learning_rate, "start": options.learning_rate, "weight_decay": 0.01},
+        {"params": encoder, "lr": options.encoder_learning_rate, "start": options.encoder_learning_rate},
+    ]
+    rows = [parameter for parameter in (model.head.rows, model.head.bias) if parameter is not None]
+    rate = options.head_learning_rate
+    head: torch.optim.Optimizer
+    if options.optimizer == "adam":
+        head = torch.optim.Adam([{"params": rows, "lr": rate, "start": rate}])
+    else:
+        head = RowAdam([{"params": rows, "lr": rate, "start": rate}])
+    return {"body": torch.optim.AdamW(groups, weight_decay=0.0), "head": head}
+
+
+def _clip(model: Nar) -> None:
+    nn.utils.clip_grad_norm_([*model.slots.parameters(), *model.encoder.parameters()], 1.0)
+
+
+def _autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[Any]:
+    """Half precision where the device likes it; never on a CPU unless asked for."""
+    kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    if precision == "auto":
+        precision = "bf16" if device.type == "cuda" else "fp32"
+    return contextlib.nullcontext() if precision == "fp32" else torch.autocast(device.type, kinds[precision])
+
+
+def _brief(shown: dict[str, float]) -> str:
+    names = {"l1": "l1", "l2": "l2", "l3": "l3", "ranking": "ranking", "log_z": "|log Z|"}
+    parts = [
+        f"{word} {shown[name]:.2f}" for name, word in names.items() if name in shown and shown[name] == shown[name]
+    ]
+    return " ".join([*parts, f"{shown['examples_per_second']:.0f} examples/s"])

@@ -1,0 +1,187 @@
+"""One step of training: a batch of pairs becomes a loss and its parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from pixnar.model.losses import Sample, Sampler, Weights, losses
+from pixnar.model.nar import Nar
+from pixnar.scoring import Priors, ScoreRule, floors, token_scores
+from pixnar.scoring.batch import docid_scores, document_scores
+from pixnar.train.data import TrainingData
+from pixnar.train.pairs import Epoch, Pairs
+
+_NOT_COPIED = -1e4  # log of no probability, finite so that gradients stay so
+_CANDIDATES = 6  # docids of a document that the ranking loss looks at
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is minimised: the paper's three losses, and the ranking loss on documents."""
+
+    weights: Weights
+    ranking: float = 1.0
+    negatives: int = 0  # mined neighbours of each document in the batch, beside the batch's own documents
+
+
+class Step:
+    """Computes the loss of a step; everything random in it comes from the seed and the number of the step."""
+
+    def __init__(
+        self,
+        model: Nar,
+        data: TrainingData,
+        pairs: Pairs,
+        objective: Objective,
+        rule: ScoreRule,
+        priors: Priors,
+        sampler: Sampler | None,
+    ) -> None:
+        self.model, self.data, self.pairs, self.objective, self.rule = model, data, pairs, objective, rule
+        self.sampler = sampler
+        device = model.device
+        self.ranking_scale = nn.Parameter(torch.zeros((), device=device))
+        self._log_prior = torch.from_numpy(priors.tokens).to(device)
+        floor = floors(priors, rule)
+        self._floor = None if floor is None else torch.from_numpy(floor).to(device)
+        self._neighbours = mined(data, objective.negatives) if objective.ranking and objective.negatives else None
+
+    def __call__(self, step: int, size: int, *, live: bool) -> tuple[Tensor, dict[str, float]]:
+        """The loss of a step with a batch of some size, and its parts; `live` runs the encoder."""
+        batch = self.pairs.batch(step, size)
+        device = self.model.device
+        targets = self.data.targets(batch.targets, self.model.slots.slots)
+        x = self._vectors(batch.inputs, live)
+        candidates = self._candidates(batch, step) if self.objective.ranking else None
+        sample = None
+        if self.sampler:
+            self.sampler.step = step
+            wanted = targets.flatten()
+            if candidates:
+                wanted = torch.cat([wanted, torch.from_numpy(candidates.tokens)])
+            sample = self.sampler.draw(wanted).to(device)
+        parts = losses(x, targets.to(device), self.model.head, self.objective.weights, sample)
+        loss = parts.total(self.objective.weights)
+        shown = {name: float(getattr(parts, name).detach()) for name in ("l1", "l2", "l3")}
+        shown["log_z"] = float(parts.log_z_abs)
+        if candidates:
+            ranking, right = self._ranking(x, batch, candidates, sample)
+            loss = loss + self.objective.ranking * ranking
+            shown |= {"ranking": float(ranking.detach()), "right": right}
+        return loss, {"loss": float(loss.detach())} | shown
+
+    def _vectors(self, inputs: Ints, live: bool) -> Tensor:
+        if live:
+            texts = self.data.inputs
+            return self.model.from_texts([texts[i] for i in inputs])
+        if self.data.vectors is None:
+            raise ValueError("a frozen encoder needs the inputs' vectors")
+        return self.model.from_vectors(
+            torch.from_numpy(self.data.vectors[inputs].astype(np.float32)).to(self.model.device)
+        )
+
+    def _candidates(self, batch: Epoch, step: int) -> _Candidates:
+        documents, first = np.unique(batch.documents, return_index=True)
+        exclude = batch.inputs[first]
+        if self._neighbours is not None:
+            near = np.setdiff1d(self._neighbours[documents].ravel(), documents)
+            near = near[near >= 0]
+            documents, exclude = np.concatenate([documents, near]), np.concatenate([exclude, np.full(len(near), -1)])
+        docids, offsets = self.pairs.siblings(documents, _CANDIDATES, step, exclude=exclude)
+        tokens, owner = self.data.rows(docids, self.model.slots.slots)
+        return _Candidates(documents, docids, np.repeat(np.arange(len(documents)), np.diff(offsets)), tokens, owner)
+
+    def _ranking(self, x: Tensor, batch: Epoch, candidates: _Candidates, sample: Sample | None) -> tuple[Tensor, float]:
+        """Cross-entropy of the right document among the candidates, and the share of inputs that get it first."""
+        head, rule, device = self.model.head, self.rule, x.device
+        tokens = torch.from_numpy(candidates.tokens).to(device)
+        ids, places = torch.unique(tokens, return_inverse=True)
+        used = x[:, :1] if rule.order == "bag" else x[:, 1:]
+        rows, bias = head.select(ids)
+        logits = used.flatten(0, 1) @ rows.t()
+        logits = logits if bias is None else logits + bias
+        log_z = (
+            head.log_z(used.flatten(0, 1))
+            if sample is None
+            else head.log_z_sampled(used.flatten(0, 1), sample.ids, sample.log_weights)
+        )
+        log_p = (logits - log_z[:, None]).view(len(x), -1, len(ids)).amax(1)
+        scores = token_scores(torch, log_p, self._copied(batch.inputs, ids), self._log_prior[ids], rule)
+        if self._floor is not None:
+            scores = torch.maximum(scores, self._floor[ids])
+        owner, named = torch.from_numpy(candidates.owner).to(device), torch.from_numpy(candidates.named).to(device)
+        docids = docid_scores(scores, places, owner, len(candidates.docids), rule)
+        docids = docids.masked_fill(_itself(batch, candidates).to(device), -torch.inf)
+        documents = document_scores(docids, named, len(candidates.documents), rule) * self.ranking_scale.exp()
+        documents = documents.masked_fill(self._also_right(batch, candidates), -torch.inf)
+        order = np.argsort(candidates.documents)
+        right = torch.from_numpy(order[np.searchsorted(candidates.documents, batch.documents, sorter=order)]).to(device)
+        loss = nn.functional.cross_entropy(documents, right)
+        return loss, float((documents.argmax(1) == right).float().mean())
+
+    def _copied(self, inputs: Ints, ids: Tensor) -> Tensor | None:
+        """Log probability of the copy distribution at `ids`, for each input."""
+        if not self.rule.copy:
+            return None
+        ngrams = self.data.ngrams
+        counts = np.diff(ngrams.offsets)[inputs]
+        owner = np.repeat(np.arange(len(inputs)), counts)
+        inside = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+        own = ngrams.ids[ngrams.offsets[inputs][owner] + inside].astype(np.int64)
+        known = ids.cpu().numpy()
+        places = np.minimum(np.searchsorted(known, own), len(known) - 1)
+        hit = known[places] == own
+        out = np.full((len(inputs), len(known)), _NOT_COPIED, np.float32)
+        out[owner[hit], places[hit]] = -np.log(counts[owner[hit]])
+        return torch.from_numpy(out).to(ids.device)
+
+    def _also_right(self, batch: Epoch, candidates: _Candidates) -> Tensor:
+        """Candidates that the input names, too, beside the one it is paired with: neither right nor wrong."""
+        pair_docid, pair_document = self.data.pair_docid, self.data.pair_document
+        begin, end = np.searchsorted(pair_docid, batch.inputs), np.searchsorted(pair_docid, batch.inputs, side="right")
+        out = np.zeros((len(batch.inputs), len(candidates.documents)), bool)
+        for i in np.flatnonzero(end - begin > 1):
+            out[i] = np.isin(candidates.documents, pair_document[begin[i] : end[i]])
+            out[i] &= candidates.documents != batch.documents[i]
+        return torch.from_numpy(out).to(self.model.device)
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Documents to be ranked, some docids of each, and the docids' tokens."""
+
+    documents: Ints
+    docids: Ints
+    named: Ints  # position in `documents` of each docid
+    tokens: Ints
+    owner: Ints  # position in `docids` of each token
+
+
+def _itself(batch: Epoch, candidates: _Candidates) -> Tensor:
+    """Where a candidate docid is the input itself; it does not count, unless its document has no other candidate."""
+    alone = np.bincount(candidates.named, minlength=len(candidates.documents))[candidates.named] == 1
+    return torch.from_numpy((batch.inputs[:, None] == candidates.docids) & ~alone)
+
+
+def mined(data: TrainingData, most: int) -> Ints:
+    """The documents nearest to each document, by the mean vector of their docids; -1 where there are fewer."""
+    if data.vectors is None:
+        raise ValueError("mined negatives need the inputs' vectors")
+    n = len(data.doc_ids)
+    means = np.zeros((n, data.vectors.shape[1]), np.float32)
+    np.add.at(means, data.pair_document, data.vectors[data.pair_docid].astype(np.float32))
+    unit = nn.functional.normalize(torch.from_numpy(means), dim=1)
+    out = np.full((n, most), -1, np.int64)
+    take = min(most, n - 1)
+    for start in range(0, n, 1024) if take > 0 else ():
+        similar = unit[start : start + 1024] @ unit.t()
+        similar[torch.arange(len(similar)), torch.arange(start, start + len(similar))] = -2.0
+        out[start : start + len(similar), :take] = similar.topk(take, dim=1).indices.numpy()
+    return out
