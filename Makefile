@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-EXTRAS := data,demo,plot,bench,dev
+EXTRAS := data,demo,train,tensorboard,bench,dev
 NATIVE := CMakeLists.txt $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.inc')
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export CMAKE_BUILD_PARALLEL_LEVEL = 2
@@ -11,7 +11,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL = 2
 .PHONY: help setup demo test lint types native-test python-test bench fuzz sanitize clean
 
 help:
-	@echo "make demo         build the demo corpus, its phrase vocabulary and its docid table, and show them"
+	@echo "make demo         the demo corpus, its phrases, and an index trained on it in a minute, with example searches"
 	@echo "make test         lint, types, native unit tests, Python tests"
 	@echo "make bench        the benchmarks on small generated corpora (see benchmarks/README.md for the real ones)"
 	@echo "make fuzz         libFuzzer with AddressSanitizer on loader, encoder and docid table, a minute each (needs clang)"

@@ -152,7 +152,7 @@ def test_corpus_commands(corpus: Path, tmp_path: Path) -> None:
 
 
 def test_demo_runs_and_runs_again(tmp_path: Path) -> None:
-    first = pixnar("demo", "-o", "demo", cwd=tmp_path)
+    first = pixnar("demo", "-o", "demo", "--minutes", "0.1", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert "Not for clinical use" in " ".join(first.stdout.split())
     vocabulary = (tmp_path / "demo/phrases.vocab").read_bytes()

@@ -1,8 +1,29 @@
 """PIXNAR: generative retrieval in one transformer pass."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from pixnar.corpus import open_corpus
 from pixnar.errors import PixnarError
 from pixnar.vocab import Vocabulary, load_vocabulary, normalize
 
-__all__ = ["PixnarError", "Vocabulary", "load_vocabulary", "normalize", "open_corpus"]
+if TYPE_CHECKING:
+    from pixnar.fit import fit
+    from pixnar.index import Hit, Index
+
+__all__ = ["Hit", "Index", "PixnarError", "Vocabulary", "fit", "load_vocabulary", "normalize", "open_corpus"]
 __version__ = "0.1.0"
+
+_LATER = {"Hit": "pixnar.index", "Index": "pixnar.index", "fit": "pixnar.fit"}  # slow to import
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is slow to import when it is first asked for."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'pixnar' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_LATER[name]), name)
+    globals()[name] = value  # the folder of the same name would hide it
+    return value

@@ -5,23 +5,23 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 from rich.markup import escape
 
 from pixnar.corpus import open_corpus, write_demo
-from pixnar.docids import DocidTable, build_table
+from pixnar.fit import fit
+from pixnar.index import Index
+from pixnar.index.manifest import NAME
 from pixnar.progress import Progress
-from pixnar.search import Decoder, SlotScores
+from pixnar.recipe import Recipe, override
 from pixnar.vocab import Vocabulary, inspect
 
 DEMO_VOCABULARY_SIZE = 16_384
-_SLOTS = 16
-_LONGEST_PHRASE = 5  # words
+_QUICK = ("train.dev_queries=200", "shortlist.minutes=0.3", "fuse.depth=100")
 
 
-def run_demo(folder: Path, *, threads: int = 0, progress: Progress | None = None) -> None:
-    """Write the demo corpus, learn its phrases, make its docids searchable, and show all of it.
+def run_demo(folder: Path, *, minutes: float = 1.0, threads: int = 0, progress: Progress | None = None) -> None:
+    """Write the demo corpus, learn its phrases, train an index on it, and show all of it.
 
     Steps done by an earlier run are not done again.
     """
@@ -52,45 +52,42 @@ def run_demo(folder: Path, *, threads: int = 0, progress: Progress | None = None
     console.print(inspect.render(found, vocabulary, queries))
     console.print("\nThe last lines are held-out queries the vocabulary has never seen, cut at its tokens.\n")
 
-    table_folder = folder / "docids.table"
-    if table_folder.exists():
-        table = DocidTable.open(table_folder)
-        console.print(f"{table_folder} is there already and is reused")
-    else:
-        table = build_table(corpus, vocabulary, table_folder, threads=threads, progress=progress)
-        console.print(f"{table_folder}: {table.pairs:,} pairs of a docid and a document it names")
-    _show_decoding(console, table, vocabulary, queries)
+    index = _index(console, corpus_folder, folder / "index", minutes, threads, progress)
+    _show_search(console, index, queries)
     console.print(
         f"\nThe vocabulary as a picture: {folder / 'phrases.png'}\n"
-        f'Try your own text:    pixnar vocab encode {vocabulary_file} "sugar disease with kidney trouble"\n'
-        f"Look at the docids:   pixnar table show {table_folder}\n"
-        f"Try your own corpus:  pixnar vocab CORPUS -o my.vocab   (docs/corpus.md says how a corpus looks)"
+        f"The training as a picture:   {folder / 'index' / 'training' / 'loss.png'}\n"
+        f'Try your own text:    pixnar search {folder / "index"} "sugar disease with kidney trouble"\n'
+        f'See why:              pixnar search {folder / "index"} "sugar disease with kidney trouble" --explain\n'
+        f"Measure it:           pixnar evaluate {folder / 'index'} {corpus_folder} --split dev\n"
+        f"Try your own corpus:  pixnar fit CORPUS -o INDEX   (docs/corpus.md says how a corpus looks)"
     )
 
 
-def _show_decoding(console: Console, table: DocidTable, vocabulary: Vocabulary, queries: list[str]) -> None:
-    """Decode with scores that need no model: a phrase of the query is worth its rarity, others cost a part of it."""
-    counts = vocabulary.token_counts.astype(np.float64)
-    rarity = np.log((counts.sum() + len(counts)) / (counts + 1))
-    decoder = Decoder(table, slots=_SLOTS, floor=-rarity / 4)
-    console.print(
-        "There is no model yet, so a query's own phrases are its scores; the best documents under them, exactly:"
-    )
+def _index(
+    console: Console, corpus: Path, folder: Path, minutes: float, threads: int, progress: Progress | None
+) -> Index:
+    """The index of the demo corpus, built or reused, and what it reaches on held-out dev queries."""
+    if (folder / NAME).exists():
+        console.print(f"{folder} is there already and is reused")
+    else:
+        recipe = override(Recipe(), [f"vocab.size={DEMO_VOCABULARY_SIZE}", f"train.minutes={minutes}", *_QUICK])
+        fit(corpus, folder, recipe, threads=threads, progress=progress, say=lambda line: console.print(escape(line)))
+    index = Index.load(folder)
+    for name, figures in index.manifest["dev"].items():
+        shown = ", ".join(f"{key} {value:.3f}" for key, value in figures.items())
+        console.print(f"on held-out dev queries, {name}: {shown}")
+    return index
+
+
+def _show_search(console: Console, index: Index, queries: list[str]) -> None:
+    """The best documents of held-out queries, and the docids that found them."""
+    console.print("\nHeld-out queries and the best two codes for each, with the term that speaks for it:")
+    index.search(queries[0], 1)  # the first query warms the encoder up
     for query in queries:
-        found = _phrases(vocabulary, query)
-        scores = SlotScores.sparse([(found, rarity[found])] * _SLOTS, np.zeros(_SLOTS))
         started = time.perf_counter()
-        answer = decoder.documents(scores, k=2, order="any")
+        hits = index.search(query, 2)
         milliseconds = (time.perf_counter() - started) * 1e3
-        console.print(f"  [bold]{escape(query)}[/bold]  ({milliseconds:.2f} ms)")
-        for hit in answer.hits:
-            spelling = table.spelling(hit.tokens) or vocabulary.decode(hit.tokens)
-            console.print(f"    {hit.score:6.1f}  {escape(hit.doc_id)}  {escape(spelling)}")
-
-
-def _phrases(vocabulary: Vocabulary, text: str) -> list[int]:
-    """Every phrase of a text that is one token."""
-    words = text.split()
-    spans = [words[i:j] for i in range(len(words)) for j in range(i + 1, min(i + _LONGEST_PHRASE, len(words)) + 1)]
-    encoded = vocabulary.encode_batch([" ".join(span) for span in spans])
-    return sorted({int(ids[0]) for ids in encoded.rows() if len(ids) == 1})
+        console.print(f"  [bold]{escape(query)}[/bold]  ({milliseconds:.0f} ms)")
+        for hit in hits:
+            console.print(f"    {hit.score:6.1f}  {escape(hit.doc_id)}  {escape(hit.docid)}")

@@ -62,14 +62,14 @@ def naive_own(texts: list[tuple[int, str]], n_units: int, query: str, phrase_wei
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 3), TEXT), max_size=8), TEXT)
 def test_own_score_is_the_naive_one(texts: list[tuple[int, str]], query: str) -> None:
-    evidence = DocumentEvidence.build(VOCABULARY, texts, 4, phrase_weight=0.5)
+    evidence = DocumentEvidence.build(VOCABULARY, texts, 4, k1=1.5, b=0.75, phrase_weight=0.5)
     assert evidence.own(query) == pytest.approx(naive_own(texts, 4, query, 0.5), abs=1e-5)
 
 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 3), TEXT), max_size=8), TEXT)
 def test_without_phrases_it_is_bm25(texts: list[tuple[int, str]], query: str) -> None:
-    evidence = DocumentEvidence.build(VOCABULARY, texts, 4, phrase_weight=0)
+    evidence = DocumentEvidence.build(VOCABULARY, texts, 4, k1=1.5, b=0.75, phrase_weight=0)
     bm25 = Bm25.build([text for _, text in texts], [unit for unit, _ in texts], join=True, n_documents=4)
     assert evidence.own(query) == pytest.approx(2.5 * bm25.documents(query), abs=1e-5)
 
@@ -80,7 +80,7 @@ def test_terms_of_a_query() -> None:
     size = len(VOCABULARY)
     zebra = evidence.table.find("zebra")
     assert zebra is not None
-    factors = {TOKENS["new"]: 1.0, TOKENS["york"]: 1.0, TOKENS["new york"]: 0.15, size + zebra: 2.0}
+    factors = {TOKENS["new"]: 1.0, TOKENS["york"]: 1.0, TOKENS["new york"]: 0.1, size + zebra: 2.0}
     assert dict(zip(terms.tolist(), weights.tolist(), strict=True)) == pytest.approx(
         {term: factor * float(evidence.idf[term]) for term, factor in factors.items()}
     )
@@ -103,12 +103,18 @@ def test_expansion_by_hand() -> None:
         evidence.expansion([len(VOCABULARY)], [1.0])
 
 
-def test_some_documents_only() -> None:
+@pytest.mark.parametrize("lookup", [0, 25, 10**9])
+def test_some_documents_only(monkeypatch: pytest.MonkeyPatch, lookup: int) -> None:
+    monkeypatch.setattr("pixnar.evidence.documents._LOOKUP", lookup)
     evidence = DocumentEvidence.build(VOCABULARY, TEXTS, 4)
     expansion = [TOKENS["pizza"], TOKENS["york"]], [1.0, 0.5]
     chosen = np.array([3, 0, 2])
     every = evidence.score("hotels for zebras", expansion, 2.0)
     assert evidence.score("hotels for zebras", expansion, 2.0, chosen).tolist() == every[chosen].tolist()
+    assert evidence.own("hotels", []).tolist() == []
+    for unit in (-1, 4):
+        with pytest.raises(IndexError, match="units must be in 0 … 3"):
+            evidence.own("hotels", [unit])
 
 
 def test_order_and_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ Ints = NDArray[np.int64]
 _FILE_KIND, _FILE_VERSION = "evidence", 1
 _BATCH = 20_000
 _START = 0  # the kind of vocabulary tokens that begin a word
+_LOOKUP = 25  # looking up one unit in one list takes as long as adding this many postings
 _NO_WORD, _WORD, _PHRASE = 0, 1, 2  # shapes of tokens
 
 
@@ -51,7 +52,7 @@ class DocumentEvidence:
         table: WordTable,
         shapes: NDArray[np.uint8],
         *,
-        phrase_weight: float = 0.15,
+        phrase_weight: float = 0.1,
     ) -> None:
         if len(vocabulary) != len(shapes):
             raise ValueError(f"made for {len(shapes)} tokens, the vocabulary has {len(vocabulary)}")
@@ -69,9 +70,9 @@ class DocumentEvidence:
         texts: Iterable[tuple[int, str]],
         n_units: int,
         *,
-        k1: float = 1.5,
-        b: float = 0.75,
-        phrase_weight: float = 0.15,
+        k1: float = 0.9,
+        b: float = 0.4,
+        phrase_weight: float = 0.1,
     ) -> DocumentEvidence:
         """Index texts, each given with the document (0 … n_units − 1) it belongs to, in any order.
 
@@ -146,7 +147,13 @@ class DocumentEvidence:
     def _score(self, terms: Ints, weights: Floats, units: ArrayLike | None) -> Floats:
         if units is None:
             return self.postings.score(terms, weights)
-        return self.postings.score_at(terms, weights, units)
+        wanted, offsets = np.asarray(units, np.int64), self.postings.offsets
+        work = self.n_units + int((offsets[terms + 1] - offsets[terms]).sum())
+        if work > _LOOKUP * len(terms) * wanted.size:
+            return self.postings.score_at(terms, weights, wanted)
+        if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.n_units:
+            raise IndexError(f"units must be in 0 … {self.n_units - 1}")
+        return self.postings.score(terms, weights)[wanted]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to one file, atomically. The vocabulary is not in it."""

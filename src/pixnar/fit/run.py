@@ -18,11 +18,12 @@ from pixnar.corpus import Corpus, open_corpus
 from pixnar.docids import DocidTable, build_table
 from pixnar.errors import PixnarError
 from pixnar.evaluate.metrics import summary
+from pixnar.evaluate.queries import Queries, read_queries
 from pixnar.evidence.bm25 import Bm25
 from pixnar.evidence.documents import DocumentEvidence
 from pixnar.evidence.ngrams import Ngrams
 from pixnar.evidence.vectors import DocidVectors
-from pixnar.fit.dev import Queries, read_queries
+from pixnar.fit.lists import make_shortlist
 from pixnar.fit.tune import docid_mrr, gather, ranked, tune_fusion, tune_rule, with_rule
 from pixnar.index.files import (
     BM25_FILE,
@@ -30,6 +31,7 @@ from pixnar.index.files import (
     EVIDENCE,
     MODEL,
     PRIORS,
+    SHORTLIST,
     TRAINING,
     UNITS,
     VECTORS,
@@ -47,6 +49,7 @@ from pixnar.progress import Progress
 from pixnar.recipe import Recipe, to_dict
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search.query import QueryScorer
+from pixnar.shortlist.lists import Shortlist
 from pixnar.storage import atomic_write
 from pixnar.train.data import TrainingData
 from pixnar.train.log import plot
@@ -125,6 +128,7 @@ class _Fit:
         priors = Priors.count(data.token_counts()[:-1], data.tokens.lengths, slots)
         dev = read_queries(self.corpus, "dev")
         model = self.model(data, table, priors, slots, dev)
+        self.shortlist(model, data)
         retriever, queries = self.retriever(model, data, table, priors, dev)
         rule, fusion = self.choices(retriever, queries, dev)
         self._seal(rule, fusion, model, data)
@@ -214,7 +218,7 @@ class _Fit:
         pooled = self.features.vectors(some.texts).astype(np.float32) if frozen and len(some) else None
 
         def evaluate(current: Nar) -> float:
-            x = _x_of(current, some.texts, pooled)
+            x = x_of(current, some.texts, pooled)
             retriever = Retriever(table, scorer_of(current, priors, rule), ngrams, [])
             return docid_mrr(retriever, retriever.queries(some.texts, x, x[:, 0]), some.relevant)
 
@@ -251,6 +255,19 @@ class _Fit:
         raw = np.abs(left + model.log_z.numpy() - before.numpy())[:, 1:].mean()
         self.report.facts |= {"log_z_abs": float(raw), "log_z_abs_calibrated": float(np.abs(left[:, 1:]).mean())}
 
+    def shortlist(self, model: Nar, data: TrainingData) -> None:
+        """Learned and listed, once."""
+        path, wish = self.folder / SHORTLIST, self.recipe.shortlist
+        if not wish.learn:
+            return
+        if not path.exists():
+            make_shortlist(model, data, wish, self.recipe.train.seed, self.progress).save(path)
+        made = Shortlist.load(path)
+        share = min(1.0, made.k * made.lists.shape[1] / len(data.vocabulary))
+        self.say(
+            f"shortlist: {len(made.c):,} lists of {made.lists.shape[1]:,} tokens, {made.k} a query, at most {share:.0%}"
+        )
+
     def retriever(
         self, model: Nar, data: TrainingData, table: DocidTable, priors: Priors, dev: Queries
     ) -> tuple[Retriever, list[Query]]:
@@ -272,7 +289,7 @@ class _Fit:
     def _dev_vectors(self, model: Nar, dev: Queries) -> tuple[Floats, Floats]:
         if model.design == "mlp" and not self.recipe.train.fine_tune:
             pooled = self.features.vectors(dev.texts).astype(np.float32)
-            return _x_of(model, dev.texts, pooled), pooled
+            return x_of(model, dev.texts, pooled), pooled
         return model.query_vectors(dev.texts)
 
     def _texts(self, data: TrainingData, *, docids: bool, text: bool) -> list[tuple[int, str]]:
@@ -388,7 +405,8 @@ def scorer_of(model: Nar, priors: Priors, rule: ScoreRule) -> QueryScorer:
 
 
 @torch.inference_mode()
-def _x_of(model: Nar, texts: Sequence[str], pooled: Floats | None) -> Floats:
+def x_of(model: Nar, texts: Sequence[str], pooled: Floats | None) -> Floats:
+    """X [Q, s + 1, d] of normalised texts, from their pooled vectors where those are given."""
     if pooled is None:
         return model.query_vectors(texts)[0]
     return model.from_vectors(torch.from_numpy(pooled).to(model.device)).float().cpu().numpy()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.evaluate.metrics import mrr_at
+from pixnar.evaluate.queries import Queries
 from pixnar.evidence.fuse import Candidates as Table
 from pixnar.evidence.fuse import Fusion, choose
-from pixnar.fit.dev import Queries
 from pixnar.index.retriever import Candidates, Query, Retriever
 from pixnar.progress import Progress
 from pixnar.scoring import ScoreRule
@@ -53,25 +53,22 @@ def tune_rule(
     queries: Sequence[Query],
     dev: Queries,
     *,
+    dials: Sequence[str] = tuple(GRID),
     orders: bool = True,
     progress: Progress | None = None,
-    report: Callable[[ScoreRule, float], None] | None = None,
 ) -> tuple[ScoreRule, float]:
     """The best rule found by going through the dials one at a time, and its MRR@10 on these queries."""
     rule = retriever.scorer.rule
     best = docid_mrr(retriever, queries, dev.relevant)
-    tries = [(name, change) for name, changes in GRID.items() for change in changes]
-    for i, (name, change) in enumerate(tries):
-        if name == "order" and not orders:
-            continue
+    chosen = [name for name in dials if orders or name != "order"]
+    tries = [change for name in chosen for change in GRID[name]]
+    for i, change in enumerate(tries):
         if progress:
             progress("choosing the score on dev", i, len(tries))
         candidate = rule.with_(**change)
         if candidate == rule:
             continue
         value = docid_mrr(with_rule(retriever, candidate), queries, dev.relevant)
-        if report:
-            report(candidate, value)
         if value > best * (1 + _GAIN):
             rule, best = candidate, value
     return rule, best

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pixnar.scoring import Priors
 from pixnar.storage import read_container, write_container
@@ -39,7 +41,7 @@ def write_units(path: Path, doc_ids: list[str]) -> None:
     encoded = [doc_id.encode("utf-8", "surrogatepass") for doc_id in doc_ids]
     offsets = np.zeros(len(encoded) + 1, np.int64)
     np.cumsum([len(one) for one in encoded], out=offsets[1:])
-    arrays = {"bytes": np.frombuffer(b"".join(encoded), np.uint8), "offsets": offsets}
+    arrays: dict[str, NDArray[Any]] = {"bytes": np.frombuffer(b"".join(encoded), np.uint8), "offsets": offsets}
     write_container(path, _UNITS_KIND, _VERSION, {"count": len(doc_ids)}, arrays)
 
 

@@ -55,7 +55,7 @@ class Index:
     """
 
     def __init__(self, folder: Path, content: dict[str, Any], retriever: Retriever, model: Nar) -> None:
-        self.folder, self.manifest, self.retriever, self._model = folder, content, retriever, model
+        self.folder, self.manifest, self.retriever, self.model = folder, content, retriever, model
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, threads: int = 2, shortlist: bool = True) -> Index:
@@ -138,7 +138,7 @@ class Index:
     def queries(self, texts: Sequence[str]) -> list[Query]:
         """Queries ready to be asked: normalised, encoded, with their shortlists."""
         normal = [normalize(text) for text in texts]
-        return self.retriever.queries(normal, *self._model.query_vectors(normal))
+        return self.retriever.queries(normal, *self.model.query_vectors(normal))
 
     def explain(self, query: str, k: int = 10) -> dict[str, Any]:
         """What the model thought of a query: its best tokens, its shortlist, and the scores of the best documents."""

@@ -94,7 +94,9 @@ class Retriever:
         lists = None if self.shortlist is None else [query.tokens for query in queries if query.tokens is not None]
         return self.scorer.batch(x, [query.own for query in queries], lists)
 
-    def decode(self, scores: SlotScores, k: int, wanted: Wanted = EVERYTHING) -> list[tuple[str, float, tuple[int, ...]]]:
+    def decode(
+        self, scores: SlotScores, k: int, wanted: Wanted = EVERYTHING
+    ) -> list[tuple[str, float, tuple[int, ...]]]:
         """The k best documents by their docids alone, with the best docid of each."""
         rule = self.scorer.rule
         found = self.decoder.documents(

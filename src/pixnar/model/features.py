@@ -1,4 +1,4 @@
-"""Vectors of texts, computed once and kept: the cache that stage one of training, dense fusion and phrase heads share."""
+"""Vectors of texts, computed once and kept: training, dense fusion and phrase heads share them."""
 
 from __future__ import annotations
 

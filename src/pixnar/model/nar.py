@@ -107,15 +107,15 @@ class Nar(nn.Module):
         encoder.name = settings["encoder"]
         try:
             tensors = load_file(where / "model.safetensors")
+            head = PhraseHead(tensors["head.rows"], tensors.get("head.bias"))
+            slots = make_slots(settings["design"], encoder.width, settings["slots"], settings["hidden"])
+            slots.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("slots.")})
+            model = cls(encoder, slots, head)
+            model.log_z.copy_(tensors["log_z"])
         except Exception as error:
             raise FileFormatError(
-                f"{where / 'model.safetensors'} is missing or damaged: copy or train it again"
+                f"{where / 'model.safetensors'} is missing, damaged or of another model: copy or train it again"
             ) from error
-        head = PhraseHead(tensors["head.rows"], tensors.get("head.bias"))
-        slots = make_slots(settings["design"], encoder.width, settings["slots"], settings["hidden"])
-        slots.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("slots.")})
-        model = cls(encoder, slots, head)
-        model.log_z.copy_(tensors["log_z"])
         return model.eval()
 
 
@@ -131,8 +131,11 @@ def _settings(path: Path) -> dict[str, Any]:
         settings: dict[str, Any] = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise FileFormatError(f"cannot read {path}: {error}; expected a model folder") from error
-    if settings.get("format") != _FORMAT:
+    if not isinstance(settings, dict) or settings.get("format") != _FORMAT:
         raise FileFormatError(f"{path} is no model of pixnar: give the folder that train or fit wrote")
     if settings["version"] > _VERSION:
         raise FileFormatError(f"{path} has format {settings['version']}, this release reads up to {_VERSION}: upgrade")
+    missing = sorted({"design", "slots", "hidden", "encoder", "max_pieces"} - settings.keys())
+    if missing:
+        raise FileFormatError(f"{path} does not say {missing[0]!r}: copy or train the model again")
     return settings

@@ -31,11 +31,12 @@ class MlpSlots(nn.Module):
     def forward(self, pooled: Tensor) -> Tensor:
         """Vectors [B, s + 1, d] from pooled vectors [B, d]."""
         inner = nn.functional.gelu(self.inner(pooled)[:, None] + self.places)
-        return (pooled[:, None] + self.outer(inner)) * self.log_scale.exp()[:, None]
+        x: Tensor = (pooled[:, None] + self.outer(inner)) * self.log_scale.exp()[:, None]
+        return x
 
 
 class MaskSlots(nn.Module):
-    """The paper's form: mask tokens behind the query, attended like words; x_0 is the first state, x_t the t-th mask."""
+    """The paper's form: mask tokens behind the query, attended like words; x_0 is the first state, x_t mask t."""
 
     def __init__(self, width: int, slots: int, *, start_scale: float = 1.0) -> None:
         super().__init__()
@@ -45,10 +46,12 @@ class MaskSlots(nn.Module):
         self.log_scale = nn.Parameter(torch.full((slots + 1,), math.log(start_scale)))
 
     def forward(self, encoder: Encoder, ids: Tensor, mask: Tensor) -> Tensor:
-        """Vectors [B, s + 1, d] from padded word pieces [B, n]."""
-        batch = len(ids)
-        masks = torch.full((batch, self.slots), int(encoder.tokenizer.mask_token_id), device=ids.device)
-        ids, mask = torch.cat([ids, masks], 1), torch.cat([mask, torch.ones_like(masks)], 1)
-        states = encoder.states(ids, mask).float()
-        states = torch.cat([states[:, :1], states[:, -self.slots :]], 1)
-        return self.norm(nn.functional.gelu(self.dense(states))) * self.log_scale.exp()[:, None]
+        """Vectors [B, s + 1, d] from word pieces [B, n], padded at their right."""
+        places = mask.sum(1, keepdim=True) + torch.arange(self.slots, device=ids.device)  # before the padding
+        ids, mask = (nn.functional.pad(part, (0, self.slots)) for part in (ids, mask))
+        ids = ids.scatter(1, places, int(encoder.tokenizer.mask_token_id))
+        states = encoder.states(ids, mask.scatter(1, places, 1)).float()
+        rows = torch.arange(len(ids), device=ids.device)[:, None]
+        states = torch.cat([states[:, :1], states[rows, places]], 1)
+        x: Tensor = self.norm(nn.functional.gelu(self.dense(states))) * self.log_scale.exp()[:, None]
+        return x

@@ -87,7 +87,9 @@ class Train:
     l2: float = dial(0.25, "weight of: slot 0 says all tokens of the docid, in any order", 0, 1e6)
     l3: float = dial(1.0, "weight of: (log Z)² is small, so that scores need no sum over the vocabulary", 0, 1e6)
     ranking: float = dial(1.0, "weight of: the right document scores above the others of the batch; 0: off", 0, 1e6)
-    negatives: int = dial(0, "near neighbours of each document that it must also beat; 0: only those of the batch", 0, 1024)
+    negatives: int = dial(
+        0, "near neighbours of each document that it must also beat; 0: only those of the batch", 0, 1024
+    )
     softmax: str = dial(
         "auto",
         "full: over the whole vocabulary; sampled: over some of it; auto: full while it is cheap",

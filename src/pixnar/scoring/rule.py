@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
@@ -60,7 +61,9 @@ def _first_wrong(rule: ScoreRule) -> str:
         return f"order {rule.order!r}, floor {rule.floor!r}: orders are {MATCHINGS}, floors {FLOORS}"
     if not 0 <= rule.copy < 1:
         return f"copy = {rule.copy}: give a share of at least 0 and less than 1"
-    if not 0 <= rule.length_norm <= 10 or rule.scale <= 0:
+    if not 0 <= rule.prior_weight < math.inf:
+        return f"prior_weight = {rule.prior_weight}: give a number of at least 0"
+    if not 0 <= rule.length_norm <= 10 or not 0 < rule.scale < math.inf:
         return f"length_norm = {rule.length_norm}, scale = {rule.scale}: give 0 to 10, and more than 0"
     if rule.aggregate not in ("max", "logsumexp") and not (isinstance(rule.aggregate, int) and rule.aggregate >= 1):
         return f"aggregate {rule.aggregate!r}: give max, logsumexp or a number of docids"

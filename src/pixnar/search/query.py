@@ -61,7 +61,8 @@ class QueryScorer:
         top = logits.max()
         log_z = top + np.log(np.exp(logits - top).sum())
         gains = logits - log_z - (self.priors.tokens if ids is None else self.priors.tokens[ids])
-        chosen = np.argpartition(gains, -most)[-most:] if len(gains) > most else np.arange(len(gains))
+        rest = len(gains) - most
+        chosen = np.argpartition(gains, rest - 1)[rest:] if rest > 0 else np.arange(len(gains))
         chosen = np.sort(chosen[gains[chosen] > 0])
         return (chosen if ids is None else ids[chosen]), gains[chosen].astype(np.float32)
 
@@ -79,7 +80,8 @@ class QueryScorer:
         logits = used.reshape(-1, used.shape[-1]) @ rows.T
         if self.bias is not None:
             logits += self.bias if ids is None else self.bias[np.append(ids, len(self.rows) - 1)]
-        return logits.reshape(len(x), used.shape[1], -1)
+        shaped: Floats = logits.reshape(len(x), used.shape[1], -1)
+        return shaped
 
     def _scores(self, logits: Floats, own: NDArray[np.integer], ids: NDArray[np.int64] | None) -> SlotScores:
         rule = self.rule
@@ -109,10 +111,11 @@ class QueryScorer:
             first = 0 if self.rule.order == "bag" else 1
             return logits - self.log_z[first : first + len(logits), None]
         top = logits.max(1, keepdims=True)
-        return logits - (top + np.log(np.exp(logits - top).sum(1, keepdims=True)))
+        log_p: Floats = logits - (top + np.log(np.exp(logits - top).sum(1, keepdims=True)))
+        return log_p
 
     def _copied(self, own: NDArray[np.integer], ids: NDArray[np.int64] | None, size: int) -> Floats | None:
-        if not self.rule.copy or not len(own):
+        if not self.rule.copy or not len(own) or not size:
             return None
         out = np.full(size, -np.inf, np.float32)
         if ids is None:

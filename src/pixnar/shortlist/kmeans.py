@@ -17,14 +17,14 @@ PIECE = 4096  # examples compared with all centres at once
 def kmeans(
     x0: NDArray[np.float32], m: int, *, seed: int = 0, rounds: int = 8, device: torch.device | str = "cpu"
 ) -> Tensor:
-    """m directions of x_0 [N, d], each as long as the mean x_0.
+    """M directions of x_0 [N, d], each as long as the mean x_0.
 
     All centres have one length because examples choose by inner product: a longer one would take its neighbours'.
     """
     generator = np.random.default_rng(seed)
     sample = np.sort(generator.choice(len(x0), min(len(x0), SAMPLE * m), replace=False))
     points = torch.from_numpy(x0[sample].astype(np.float32)).to(device)
-    length = points.norm(dim=1).mean()
+    length = float(points.norm(dim=1).mean())
     points = F.normalize(points, dim=1)
     centres = points[_draw(generator, len(points), m)]
     for _ in range(rounds):
@@ -33,7 +33,7 @@ def kmeans(
         empty = torch.bincount(members, minlength=m) == 0
         sums[empty] = points[_draw(generator, len(points), int(empty.sum()))]
         centres = F.normalize(sums, dim=1)
-    return centres * length
+    return centres.mul_(length)
 
 
 def assign(x0: Any, c: Tensor) -> Tensor:

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
 
 from pixnar.model.head import PhraseHead
-from pixnar.model.losses import Sample, Sampler, shortlist_loss
+from pixnar.model.losses import PADDING, Sample, Sampler, shortlist_loss
 from pixnar.model.optim import RowAdam
 from pixnar.progress import Progress
 from pixnar.shortlist.kmeans import assign, kmeans
@@ -21,7 +22,10 @@ from pixnar.shortlist.lists import LEAST_MEMBERS, defaults
 
 FULL_UP_TO = 70_000  # tokens: beyond, Z is estimated from a sample
 POOL = 64  # examples for each vector that a round looks at, at most
-PATIENCE = 2  # rounds without members after which a vector starts again elsewhere
+PATIENCE = (
+    2  # rounds without members after which a vector starts again elsewhere, in the first half: later it could not learn
+)
+WIDTH = 16  # targets of an example that are looked at together
 CANDIDATES = 1024  # examples among which the worst served are looked for
 
 
@@ -34,10 +38,10 @@ class Options:
     """
 
     m: int = 0
-    rounds: int = 40
+    rounds: int = 20
     minutes: float = 0.0
-    batch: int = 1024
-    lr: float = 0.2  # first step of a vector, as a share of its length; falls to 0 over the rounds
+    batch: int = 512
+    lr: float = 0.4  # first step of a vector, as a share of its length; falls to 0 over the rounds
     sampled: int = 0  # tokens drawn for Z; -1: all tokens, exactly
     seed: int = 0
 
@@ -53,8 +57,7 @@ class _Problem:
         """x_0, targets and a sample of tokens for some examples, on the head's device."""
         device = self.head.rows.device
         x0 = torch.from_numpy(self.x0[ids].astype(np.float32)).to(device)
-        targets = torch.from_numpy(self.targets[ids].astype(np.int64))
-        targets = targets[:, : max(1, int((targets >= 0).sum(dim=1).max()))].to(device)
+        targets = torch.from_numpy(self.targets[ids].astype(np.int64)).to(device)
         return x0, targets, None if self.sampler is None else self.sampler.draw(targets)
 
 
@@ -91,7 +94,7 @@ def learn(
                 if done >= 1:
                     break
             optimizer.param_groups[0]["lr"] = options.lr * length * (1 - done)
-            loss = _round(c, problem, optimizer, generator, idle, options.batch)
+            loss = _round(c, problem, optimizer, generator, idle, options.batch, done < 0.5)
             if progress is not None:
                 progress(f"shortlist: loss {loss:.3f}", turn + 1, options.rounds)
     finally:
@@ -106,6 +109,7 @@ def _round(
     generator: np.random.Generator,
     idle: NDArray[np.int64],
     batch: int,
+    revive: bool,
 ) -> float:
     """Assign, start the idle vectors again, then one step for every vector that has members; the mean loss."""
     count = len(problem.x0)
@@ -116,18 +120,33 @@ def _round(
     idle += 1
     idle[members] = 0
     dead = np.flatnonzero(idle >= PATIENCE)
-    if dead.size:
-        _revive(c, dead, problem, generator.permutation(pool)[: max(CANDIDATES, len(dead))], optimizer)
+    if revive and dead.size:
+        _revive(c, dead, problem, generator.permutation(pool)[: max(CANDIDATES, len(dead))], optimizer, generator)
         idle[dead] = 0
     total = 0.0
     for places in _batches(members, len(c), batch, generator):
         x0, targets, sample = problem.part(pool[places])
-        loss, _ = shortlist_loss(c, x0, targets, problem.head, sample)
-        optimizer.zero_grad(set_to_none=True)
+        x0, targets = _dense(x0, targets)
+        if not len(x0):
+            continue
+        ids = torch.from_numpy(np.unique(members[places])).to(c.device)
+        near = c.detach()[ids].requires_grad_(True)  # the others are further from all these examples
+        loss, _ = shortlist_loss(near, x0, targets, problem.head, sample)
         loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        total += float(loss.detach()) * len(places)
+        assert near.grad is not None
+        optimizer.step_rows(c, ids, near.grad)
+        total += float(loss.detach()) * len(x0)
     return total / len(pool)
+
+
+def _dense(x0: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The same examples with little padding: one with many targets becomes several with at most `WIDTH` each."""
+    if targets.shape[1] <= WIDTH:
+        return x0, targets
+    targets = F.pad(targets, (0, -targets.shape[1] % WIDTH), value=PADDING)
+    pieces = targets.view(-1, WIDTH)
+    real = (pieces[:, 0] != PADDING).nonzero().flatten()
+    return x0[real // (targets.shape[1] // WIDTH)], pieces[real]
 
 
 class _Pool:
@@ -160,9 +179,17 @@ def _batches(
 
 @torch.no_grad()
 def _revive(
-    c: Tensor, dead: NDArray[np.int64], problem: _Problem, candidates: NDArray[np.int64], optimizer: RowAdam
+    c: Tensor,
+    dead: NDArray[np.int64],
+    problem: _Problem,
+    candidates: NDArray[np.int64],
+    optimizer: RowAdam,
+    generator: np.random.Generator,
 ) -> None:
-    """Put each dead vector on the x_0 of a badly served example, long enough to win it."""
+    """Put each dead vector on the x_0 of a badly served example, long enough to win it.
+
+    Examples are drawn by how badly they are served: the very worst are often neighbours, and one vector would do.
+    """
     x0, targets, sample = problem.part(candidates)
     now = assign(x0, c)
     chosen, place = torch.unique(now, return_inverse=True)
@@ -174,7 +201,9 @@ def _revive(
     real = targets >= 0
     gaps = log_z[place][:, None] - problem.head.logits_at(c[now], targets.clamp(min=0))
     per_target = gaps.masked_fill(~real, 0).sum(dim=1) / real.sum(dim=1).clamp(min=1)
-    worst = per_target.argsort(descending=True, stable=True)[: len(dead)]
+    chances = (per_target - per_target.min()).square().double().cpu().numpy() + 1e-9
+    drawn = generator.choice(len(chances), min(len(dead), len(chances)), replace=False, p=chances / chances.sum())
+    worst = torch.from_numpy(drawn).to(c.device)
     rows = torch.from_numpy(dead[: len(worst)]).to(c.device)
     lengths = c[now[worst]].norm(dim=1) / x0[worst].norm(dim=1).clamp(min=1e-12)
     c[rows] = x0[worst] * lengths[:, None]

@@ -76,6 +76,11 @@ class TrainingData:
             self._ngrams = Ngrams(self.vocabulary).count(self.inputs)
         return self._ngrams
 
+    def names(self) -> tuple[Ints, Ints]:
+        """Which input, a docid or a train query, names which document; sorted by input."""
+        inputs = np.concatenate([self.pair_docid, len(self.docids) + self.query_index])
+        return inputs, np.concatenate([self.pair_document, self.query_document])
+
     def default_slots(self) -> int:
         """The 99th percentile of docid lengths + 1, at most 32."""
         return default_slots(self.tokens.lengths)

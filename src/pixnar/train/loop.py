@@ -1,4 +1,4 @@
-"""The training loop: two stages, a budget, dev checks with early stopping, checkpoints that resume to the same losses."""
+"""The training loop: two stages, a budget, dev checks with early stopping, checkpoints that resume exactly."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Stage:
     live: bool
     share: float  # of the run
     minutes: float
-    steps: int  # 0 = not known yet
+    steps: int  # at most; 0 = no limit
 
 
 def train(
@@ -116,14 +116,19 @@ class _Run:
     def stages(self) -> list[_Stage]:
         share = self.options.fine_tune if self.model.design == "mlp" else 1.0
         plans = []
-        for live, part in ((False, 1 - share), (True, share)):
-            planned = self.state["planned"][int(live)]
-            steps = planned or round(self.options.steps * part)
-            plans.append(_Stage(live, part, self.options.minutes * part, steps if part else 0))
+        frozen = round(self.options.steps * (1 - share))
+        for live, part, steps in ((False, 1 - share, frozen), (True, share, self.options.steps - frozen)):
+            if self.options.steps and not steps:
+                part = 0.0  # its share is less than half a step
+            plans.append(_Stage(live, part, self.options.minutes * part, steps))
         return plans
 
     def go(self, evaluate: Callable[[Nar], float] | None, progress: Progress | None) -> Trained:
         self._resume()
+        with self.log:
+            return self._all(evaluate, progress)
+
+    def _all(self, evaluate: Callable[[Nar], float] | None, progress: Progress | None) -> Trained:
         stopped = False
         if evaluate and self.state["best"] is None:
             self._judge(evaluate)
@@ -148,9 +153,11 @@ class _Run:
         self.model.encoder.requires_grad_(stage.live)
         began, first = time.monotonic(), self.state["done"][number]
         while True:
+            if self.options.patience and self.state["worse"] >= self.options.patience:
+                return True  # maybe of a run that was killed right then
             total = self._planned(stage, number, began, first)
             done = self.state["done"][number]
-            if (total and done >= total) or (not total and done and done == stage.steps):
+            if total and done >= total:
                 return False
             shown = self._one(stage, done, total)
             self.state["done"][number] = done + 1
@@ -167,8 +174,6 @@ class _Run:
                     self.model.train()
                 else:
                     self._save()
-                if self.options.patience and self.state["worse"] >= self.options.patience:
-                    return True
 
     def _planned(self, stage: _Stage, number: int, began: float, first: int) -> int:
         """Steps of this stage; from a budget in minutes once a few steps have been timed, and then for good."""
@@ -181,7 +186,7 @@ class _Run:
         if stage.minutes:
             done = self.state["done"][number]
             if done < first + _TIMED_STEPS:
-                return 0
+                return min(limits, default=0)
             each = (time.monotonic() - began) / (done - first - _TIMED_STEPS // 2)
             limits.append(max(done, int(stage.minutes * 60 / each)))
         self.state["planned"][number] = min(limits)
@@ -189,14 +194,16 @@ class _Run:
 
     def _one(self, stage: _Stage, done: int, total: int) -> dict[str, float]:
         options = self.options
-        torch.manual_seed(options.seed * 1_000_003 + self._step())  # dropout: the same after a resume
+        torch.manual_seed((options.seed * 1_000_003 + self._step()) % 2**63)  # dropout: the same after a resume
         started = time.monotonic()
         shown: dict[str, float] = {}
         for part in range(options.accumulate):
             with _autocast(self.device, options.precision):
                 loss, parts = self.step_of(self._step() * options.accumulate + part, options.batch, live=stage.live)
             if not torch.isfinite(loss):
-                raise PixnarError(f"the loss became {float(loss)} at step {self._step()}: lower the learning rates")
+                raise PixnarError(
+                    f"the loss became {float(loss.detach())} at step {self._step()}: lower the learning rates"
+                )
             (loss / options.accumulate).backward()  # type: ignore[no-untyped-call]
             shown = {name: shown.get(name, 0.0) + value / options.accumulate for name, value in parts.items()}
         factor = schedule(done, total, options.warmup, options.schedule)
@@ -300,6 +307,8 @@ def choose_softmax(model: Nar, data: TrainingData, options: Train, device: torch
     """`full`, or `sampled` where the full sum would not see every pair once within the budget."""
     if options.softmax != "auto":
         return options.softmax
+    if not options.minutes:
+        return "full"
     flops = 6 * (model.slots.slots + 1) * model.head.total * model.head.width
     examples = _FULL_SUM_FLOPS.get(device.type, 1e11) / flops * options.minutes * 60
     pairs = min(len(data.docids), options.per_document * len(data.doc_ids))

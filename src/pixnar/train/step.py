@@ -51,6 +51,7 @@ class Step:
         self._log_prior = torch.from_numpy(priors.tokens).to(device)
         floor = floors(priors, rule)
         self._floor = None if floor is None else torch.from_numpy(floor).to(device)
+        self._names = data.names()
         self._neighbours = mined(data, objective.negatives) if objective.ranking and objective.negatives else None
 
     def __call__(self, step: int, size: int, *, live: bool) -> tuple[Tensor, dict[str, float]]:
@@ -117,7 +118,7 @@ class Step:
         if self._floor is not None:
             scores = torch.maximum(scores, self._floor[ids])
         owner, named = torch.from_numpy(candidates.owner).to(device), torch.from_numpy(candidates.named).to(device)
-        docids = docid_scores(scores, places, owner, len(candidates.docids), rule)
+        docids = docid_scores(scores, places, owner, len(candidates.docids), rule, self.model.slots.slots)
         docids = docids.masked_fill(_itself(batch, candidates).to(device), -torch.inf)
         documents = document_scores(docids, named, len(candidates.documents), rule) * self.ranking_scale.exp()
         documents = documents.masked_fill(self._also_right(batch, candidates), -torch.inf)
@@ -144,11 +145,11 @@ class Step:
 
     def _also_right(self, batch: Epoch, candidates: _Candidates) -> Tensor:
         """Candidates that the input names, too, beside the one it is paired with: neither right nor wrong."""
-        pair_docid, pair_document = self.data.pair_docid, self.data.pair_document
-        begin, end = np.searchsorted(pair_docid, batch.inputs), np.searchsorted(pair_docid, batch.inputs, side="right")
+        inputs, documents = self._names
+        begin, end = np.searchsorted(inputs, batch.inputs), np.searchsorted(inputs, batch.inputs, side="right")
         out = np.zeros((len(batch.inputs), len(candidates.documents)), bool)
         for i in np.flatnonzero(end - begin > 1):
-            out[i] = np.isin(candidates.documents, pair_document[begin[i] : end[i]])
+            out[i] = np.isin(candidates.documents, documents[begin[i] : end[i]])
             out[i] &= candidates.documents != batch.documents[i]
         return torch.from_numpy(out).to(self.model.device)
 

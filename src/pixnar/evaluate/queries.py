@@ -1,4 +1,4 @@
-"""Dev queries: what every choice is judged by."""
+"""The judged queries of a split: what every choice and every figure rests on."""
 
 from __future__ import annotations
 

@@ -1,0 +1,329 @@
+"""What each element of the ranking is worth: the paper's recipe, then one element after the other, on dev.
+
+Behind ``pixnar bench ranking``. Per corpus, vectors, docid table and dev queries are shared by all rows; rows that only
+change the scoring reuse the same weights. Every training run gets the same budget.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from pixnar.corpus import open_corpus
+from pixnar.docids import build_table
+from pixnar.evaluate.metrics import paired_difference, reciprocal_ranks, summary
+from pixnar.evaluate.queries import Queries, read_queries
+from pixnar.evidence.bm25 import Bm25
+from pixnar.evidence.documents import DocumentEvidence
+from pixnar.evidence.ngrams import Ngrams
+from pixnar.evidence.ranking import best
+from pixnar.evidence.vectors import DocidVectors
+from pixnar.fit.lists import make_shortlist
+from pixnar.fit.run import scorer_of, x_of
+from pixnar.fit.tune import docid_mrr, gather, ranked, tune_fusion, tune_rule
+from pixnar.index.retriever import BM25, DENSE, DOCIDS, EXPANSION, OWN, Query, Retriever
+from pixnar.model.build import build_model, calibrate
+from pixnar.model.encoder import MINILM, Encoder, place_of
+from pixnar.model.features import FeatureCache
+from pixnar.model.nar import Nar
+from pixnar.recipe import Recipe, Train
+from pixnar.recipe import Shortlist as ShortlistWish
+from pixnar.scoring import Priors, ScoreRule
+from pixnar.storage import atomic_write
+from pixnar.train.data import TrainingData
+from pixnar.train.loop import train
+from pixnar.vocab import TargetVocabulary, TokenizerVocabulary, Vocabulary
+
+from .environment import environment
+
+LIKELIHOOD = ScoreRule(
+    prior_weight=0.0, copy=0.0, floor="strict", order="slots", ends=True, length_norm=0.0, aggregate="max"
+)
+"""The paper's score: Σ log P of each slot's token and of the end."""
+
+_TUNED = 300  # dev queries on which dials are chosen
+_DEPTH = 150
+Ranked = list[list[str]]
+
+
+@dataclass
+class _Bench:
+    """One corpus with one vocabulary."""
+
+    name: str
+    data: TrainingData
+    dev: Queries
+    features: FeatureCache
+    retriever: Callable[[Nar, ScoreRule], Retriever]
+    slots: int
+    priors: Priors
+    options: Train
+    pooled: Any
+    folder: Path
+
+    def trained(
+        self, label: str, *, head: str = "encoder", bias: bool = True, **changes: Any
+    ) -> tuple[Nar, dict[str, Any]]:
+        """A model after the budget; the facts of its training."""
+        model = build_model(self.data.vocabulary, self.features, self.priors, slots=self.slots, head=head, bias=bias)
+        options = replace(self.options, **changes)
+        started = time.monotonic()
+        rule = ScoreRule()
+        some = self.dev.first(_TUNED)
+
+        def evaluate(current: Nar) -> float:
+            retriever = self.retriever(current, rule)
+            return docid_mrr(retriever, self.queries(current, retriever)[: len(some)], some.relevant)
+
+        home = self.folder / label
+        result = train(model, self.data, options, rule, self.priors, folder=home, evaluate=evaluate)
+        shutil.rmtree(home)
+        left = calibrate(model, x_of(model, self.dev.texts[:256], self.pooled[:256]))
+        facts = {
+            "steps": result.steps,
+            "kept": result.best_step,
+            "softmax": result.softmax,
+            "seconds": round(time.monotonic() - started, 1),
+            "log_z_abs": round(float(np.abs(left + model.log_z.numpy())[:, 1:].mean()), 3),
+            "log_z_abs_calibrated": round(float(np.abs(left[:, 1:]).mean()), 3),
+        }
+        return model.eval(), facts
+
+    def queries(self, model: Nar, retriever: Retriever) -> list[Query]:
+        return retriever.queries(self.dev.texts, x_of(model, self.dev.texts, self.pooled), self.pooled)
+
+    def by_docids(self, model: Nar, rule: ScoreRule, shortlist: Any = None) -> Ranked:
+        retriever = self.retriever(model, rule)
+        retriever.shortlist = shortlist
+        queries = self.queries(model, retriever)
+        return retriever.spread(
+            lambda scores: [hit[0] for hit in retriever.decode(scores, 100)], retriever.slot_scores(queries)
+        )
+
+    def tuned(self, model: Nar, start: ScoreRule, dials: Sequence[str], orders: bool = False) -> ScoreRule:
+        """The start with some of its dials chosen on dev."""
+        retriever = self.retriever(model, start)
+        some = self.dev.first(_TUNED)
+        return tune_rule(retriever, self.queries(model, retriever)[: len(some)], some, dials=dials, orders=orders)[0]
+
+
+def run(
+    corpora: Sequence[str],
+    *,
+    minutes: float,
+    queries: int = 1000,
+    cache: Path | None = None,
+    size: int = 131072,
+    seed: int = 0,
+    out: Path | None = None,
+    wordpiece: bool = True,
+) -> dict[str, Any]:
+    """Measure all rows on each corpus; what is done is written to `out` after every corpus."""
+    console = Console()
+    results: dict[str, Any] = {"environment": environment(), "minutes": minutes, "queries": queries, "corpora": {}}
+    if out and out.exists():
+        results["corpora"] = json.loads(out.read_text())["corpora"]
+    for corpus in corpora:
+        name = Path(corpus).name if Path(corpus).name != "corpus" else "demo"
+        with tempfile.TemporaryDirectory() as folder:
+            rows, facts = _corpus(corpus, name, minutes, queries, cache, size, seed, Path(folder), wordpiece, console)
+        results["corpora"][name] = {"minutes": minutes, "queries": facts.pop("queries"), "facts": facts, "rows": rows}
+        if out:
+            with atomic_write(out) as file:
+                file.write(json.dumps(results, indent=1).encode())
+        console.print(_table(name, rows))
+    return results
+
+
+def _corpus(
+    corpus: str,
+    name: str,
+    minutes: float,
+    n_queries: int,
+    cache: Path | None,
+    size: int,
+    seed: int,
+    folder: Path,
+    wordpiece: bool,
+    console: Console,
+) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
+    source = open_corpus(corpus)
+    encoder = Encoder.load(MINILM)
+    features = FeatureCache(encoder, cache / "features" if cache else None)
+    dev = read_queries(source, "dev").first(n_queries)
+    texts = [row.docid for row in source.docids()]
+    rows: dict[str, dict[str, float]] = {}
+    runs: dict[str, Ranked] = {}
+    facts: dict[str, Any] = {"queries": len(dev)}
+
+    def note(label: str, found: Ranked) -> None:
+        runs[label] = found
+        rows[label] = summary(dict(zip(dev.ids, found, strict=True)), dev.qrels)
+        figures = "  ".join(f"{key} {100 * value:.1f}" for key, value in rows[label].items())
+        console.print(f"{name:>14}  {label:<46} {figures}", highlight=False)
+
+    bench = _bench(name, corpus, Vocabulary.build(texts, size=size), dev, features, minutes, seed, folder / "phrase")
+    facts |= {"tokens": len(bench.data.vocabulary), "slots": bench.slots}
+    documents = {document.doc_id: f"{document.title} {document.text}" for document in source.documents()}
+    _baselines(bench, documents, note)
+    model, facts["paper-like training"] = bench.trained("p", head="random", bias=False, ranking=0.0)
+    note("paper: random phrase vectors, no bias, log P", bench.by_docids(model, LIKELIHOOD))
+    model, facts["three losses"] = bench.trained("a", ranking=0.0)
+    note("+ phrase vectors from the encoder, bias", bench.by_docids(model, LIKELIHOOD))
+    rule = bench.tuned(model, LIKELIHOOD.with_(prior_weight=0.75), ["prior_weight"])
+    note("+ prior correction", bench.by_docids(model, rule))
+    rule = bench.tuned(model, rule.with_(floor="zero", ends=False), ["prior_weight", "length_norm"])
+    note("+ floor for what is not expected, length", bench.by_docids(model, rule))
+    rule = bench.tuned(model, rule.with_(order="bag"), ["order", "prior_weight"], orders=True)
+    note("+ order-free matching", bench.by_docids(model, rule))
+    rule = bench.tuned(model, rule.with_(aggregate="logsumexp"), ["aggregate"])
+    note("+ documents by log-sum-exp", bench.by_docids(model, rule))
+    no_copy = rule
+    rule = bench.tuned(model, rule.with_(copy=0.3), ["copy", "prior_weight", "length_norm", "aggregate"])
+    note("+ copy term", bench.by_docids(model, rule))
+    model, facts["with ranking loss"] = bench.trained("b")
+    rule = bench.tuned(model, rule, ["prior_weight", "copy", "length_norm", "aggregate"])
+    note("+ ranking loss", bench.by_docids(model, rule))
+    facts["rule"] = rule.to_dict()
+    shortlist = make_shortlist(model, bench.data, ShortlistWish(minutes=max(0.5, minutes / 2)), seed)
+    sizes = [
+        len(q.tokens) for q in _with(bench.retriever(model, rule), shortlist, bench, model) if q.tokens is not None
+    ]
+    facts["shortlist"] = {
+        "m": len(shortlist.c),
+        "r": shortlist.lists.shape[1],
+        "k": shortlist.k,
+        "share": float(np.mean(sizes)) / len(bench.data.vocabulary),
+    }
+    note("the same on the learned shortlist", bench.by_docids(model, rule, shortlist))
+    _evidence_and_fusion(bench, model, rule, documents, note, facts)
+    if wordpiece:
+        _wordpiece(corpus, bench, no_copy, minutes, seed, folder, texts, note, facts)
+    for label, against in (("+ ranking loss", "BM25, docids joined"), ("with fusion", "BM25, text + docids")):
+        if label in runs and against in runs:
+            pair = [reciprocal_ranks(runs[one], dev.relevant, 10) for one in (label, against)]
+            facts[f"p, {label} against {against}"] = paired_difference(*pair).p_value
+    return rows, facts
+
+
+def _with(retriever: Retriever, shortlist: Any, bench: _Bench, model: Nar) -> list[Query]:
+    retriever.shortlist = shortlist
+    return bench.queries(model, retriever)
+
+
+def _bench(
+    name: str,
+    corpus: str,
+    vocabulary: TargetVocabulary,
+    dev: Queries,
+    features: FeatureCache,
+    minutes: float,
+    seed: int,
+    folder: Path,
+) -> _Bench:
+    folder.mkdir(parents=True)
+    source = open_corpus(corpus)
+    table = build_table(source, vocabulary, folder / "table", spellings=False)
+    data = TrainingData.read(source, vocabulary)
+    data.vectors = features.vectors(data.inputs)
+    slots = data.default_slots()
+    priors = Priors.count(data.token_counts()[:-1], data.tokens.lengths, slots)
+    ngrams = Ngrams(vocabulary)
+
+    def retriever(model: Nar, rule: ScoreRule) -> Retriever:
+        return Retriever(table, scorer_of(model, priors, rule), ngrams, data.doc_ids)
+
+    options = replace(Recipe().train, minutes=minutes, seed=seed, patience=0)
+    pooled = features.vectors(dev.texts).astype(np.float32)
+    return _Bench(name, data, dev, features, retriever, slots, priors, options, pooled, folder)
+
+
+def _baselines(bench: _Bench, documents: dict[str, str], note: Callable[[str, Ranked], None]) -> None:
+    data, ids = bench.data, bench.data.doc_ids
+    texts = [data.docids[i] for i in data.pair_docid]
+    own = [documents[doc_id] for doc_id in ids]
+    forms = {
+        "BM25, docids, max": Bm25.build(texts, data.pair_document, n_documents=len(ids)),
+        "BM25, docids joined": Bm25.build(texts, data.pair_document, join=True, n_documents=len(ids)),
+        "BM25, text + docids": Bm25.build(
+            texts + own, np.append(data.pair_document, np.arange(len(ids))), join=True, n_documents=len(ids)
+        ),
+    }
+    for label, bm25 in forms.items():
+        note(label, [[ids[i] for i in best(bm25.documents(text), 100)] for text in bench.dev.texts])
+    if data.vectors is None:
+        return
+    vectors = DocidVectors.build(data.vectors[: len(data.docids)], data.pair_docid, data.pair_document, len(ids))
+    found, _ = vectors.search(bench.pooled, 100)
+    note("dense, zero-shot, docids, max", [[ids[i] for i in row] for row in found])
+
+
+def _evidence_and_fusion(
+    bench: _Bench,
+    model: Nar,
+    rule: ScoreRule,
+    documents: dict[str, str],
+    note: Callable[[str, Ranked], None],
+    facts: dict[str, Any],
+) -> None:
+    data = bench.data
+    retriever = bench.retriever(model, rule)
+    docids = [(int(d), data.docids[i]) for i, d in zip(data.pair_docid, data.pair_document, strict=True)]
+    own = [(i, documents[doc_id]) for i, doc_id in enumerate(data.doc_ids)]
+    retriever.evidence = DocumentEvidence.build(data.vocabulary, docids, len(data.doc_ids))
+    queries = bench.queries(model, retriever)
+    tables = gather(retriever, queries, _DEPTH)
+    fusion = tune_fusion(tables, bench.dev, [DOCIDS, OWN, EXPANSION], retriever.unit_of)
+    note("+ phrases of all docids as evidence", ranked(tables, fusion))
+    facts["weights, evidence"] = fusion.weights
+    retriever.evidence = DocumentEvidence.build(data.vocabulary, docids + own, len(data.doc_ids))
+    texts = [text for _, text in docids + own]
+    retriever.bm25 = Bm25.build(texts, [i for i, _ in docids + own], join=True, n_documents=len(data.doc_ids))
+    if data.vectors is not None:
+        vectors = data.vectors[: len(data.docids)]
+        retriever.vectors = DocidVectors.build(vectors, data.pair_docid, data.pair_document, len(data.doc_ids))
+    tables = gather(retriever, queries, _DEPTH)
+    for label, sources in (
+        ("+ phrases of the text as evidence", [DOCIDS, OWN, EXPANSION]),
+        ("+ fusion with dense", [DOCIDS, OWN, EXPANSION, DENSE]),
+        ("with fusion", [DOCIDS, OWN, EXPANSION, DENSE, BM25]),
+    ):
+        fusion = tune_fusion(tables, bench.dev, sources, retriever.unit_of)
+        note(label, ranked(tables, fusion))
+        facts[f"weights, {label}"] = fusion.weights
+        facts[f"cross-validated, {label}"] = fusion.figures.get("MRR@10 cross-validated")
+
+
+def _wordpiece(
+    corpus: str,
+    phrase: _Bench,
+    rule: ScoreRule,
+    minutes: float,
+    seed: int,
+    folder: Path,
+    texts: list[str],
+    note: Callable[[str, Ranked], None],
+    facts: dict[str, Any],
+) -> None:
+    vocabulary = TokenizerVocabulary.from_pretrained(place_of(MINILM), texts)
+    bench = _bench(phrase.name, corpus, vocabulary, phrase.dev, phrase.features, minutes, seed, folder / "wordpiece")
+    model, facts["word-pieces"] = bench.trained("w", ranking=0.0)
+    tuned = bench.tuned(model, rule, ["order", "prior_weight", "length_norm", "aggregate"], orders=True)
+    note("word-pieces, no copy, equal budget", bench.by_docids(model, tuned))
+
+
+def _table(name: str, rows: dict[str, dict[str, float]]) -> Table:
+    table = Table("row", *next(iter(rows.values())), title=name)
+    for label, figures in rows.items():
+        table.add_row(label, *(f"{100 * value:.1f}" for value in figures.values()))
+    return table

@@ -1,0 +1,75 @@
+"""pixnar fit: from a corpus to an index, all stages in order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pixnar.cli.common import JsonFile, Overwrite, SkipBadRows, Threads, app, write_json
+from pixnar.progress import show_progress
+
+
+@app.command("fit")
+def fit(
+    corpus: Annotated[str, typer.Argument(help="Corpus folder, or irds:ID. A dev split is needed to choose on.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the index to write.")],
+    recipe: Annotated[
+        Path | None, typer.Option("--recipe", help="TOML file with every dial; see recipes/default.toml.")
+    ] = None,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="The paper's own recipe, strictly: nothing beyond it.")
+    ] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="One dial of the recipe, e.g. --set train.batch=64; repeatable.")
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(help="Time for training; the same as --set train.minutes=…")] = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="Hugging Face encoder by name or folder; the same as --set model.encoder=…")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed and data give the same index.", min=0)] = None,
+    cache: Annotated[
+        Path | None, typer.Option(help="Where vectors of texts are kept for the next run; default: the user's cache.")
+    ] = None,
+    keep_work: Annotated[bool, typer.Option("--keep-work", help="Keep checkpoints after the index is done.")] = False,
+    skip_bad_rows: SkipBadRows = False,
+    overwrite: Overwrite = False,
+    threads: Threads = 0,
+    json_file: JsonFile = None,
+) -> None:
+    """Build an index: vocabulary, docid table, training, shortlist, and what dev says is best.
+
+    Interrupted, it goes on where it stopped when started again with the same arguments.
+
+    [bold]pixnar fit CORPUS -o INDEX --minutes 10[/bold]
+    """
+    from pixnar.corpus import open_corpus
+    from pixnar.errors import PixnarError
+    from pixnar.fit import fit as run
+    from pixnar.recipe import PAPER, Recipe, load, override
+
+    if paper and recipe:
+        raise PixnarError("--paper is a recipe itself: give it, or --recipe FILE, not both")
+    wanted = PAPER if paper else load(recipe) if recipe else Recipe()
+    wanted = override(wanted, settings or [])
+    train = wanted.train
+    train = train if minutes is None else replace(train, minutes=minutes)
+    train = train if seed is None else replace(train, seed=seed)
+    model = wanted.model if encoder is None else replace(wanted.model, encoder=encoder)
+    wanted = replace(wanted, train=train, model=model)
+    with show_progress() as progress:
+        report = run(
+            open_corpus(corpus, skip_bad_rows=skip_bad_rows),
+            output,
+            wanted,
+            cache=cache,
+            overwrite=overwrite,
+            keep_work=keep_work,
+            threads=threads,
+            progress=progress,
+            say=print,
+        )
+    print(f'{output}: done; try: pixnar search {output} "your query"')
+    write_json(json_file, {"index": str(output), "facts": report.facts, "dev": report.dev})

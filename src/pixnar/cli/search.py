@@ -1,0 +1,77 @@
+"""pixnar search and pixnar evaluate: ask an index, and measure its answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pixnar.cli.common import JsonFile, Threads, app, write_json
+from pixnar.progress import show_progress
+
+IndexPath = Annotated[Path, typer.Argument(help="Index: the folder that pixnar fit wrote.")]
+FullVocabulary = Annotated[
+    bool, typer.Option("--full", help="Score every token of the vocabulary, not only the shortlist.")
+]
+
+
+@app.command("search")
+def search(
+    index: IndexPath,
+    query: Annotated[str, typer.Argument(help="What to look for.")],
+    k: Annotated[int, typer.Option("-k", help="Documents wanted.", min=1, max=10_000)] = 10,
+    where: Annotated[
+        str | None, typer.Option(help="Only documents with this metadata, e.g. 'level = \"code\"'.")
+    ] = None,
+    threshold: Annotated[float | None, typer.Option(help="Leave out documents that score less.")] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show what the model expects, and every source's score.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    full: FullVocabulary = False,
+) -> None:
+    """Find documents.
+
+    [bold]pixnar search INDEX "sugar disease with kidney trouble" -k 5[/bold]
+    """
+    from pixnar.index import Index
+
+    opened = Index.load(index, shortlist=not full)
+    if explain:
+        found = opened.explain(query, k)
+        print(json.dumps(found, ensure_ascii=False, indent=None if as_json else 2))
+        return
+    hits = opened.search(query, k, where=where, threshold=threshold)
+    if as_json:
+        print(json.dumps({"query": query, "hits": [hit._asdict() for hit in hits]}, ensure_ascii=False))
+        return
+    for place, hit in enumerate(hits, 1):
+        print(f"{place:>3}  {hit.score:8.3f}  {hit.doc_id:<20} {hit.docid}")
+    if not hits:
+        print("nothing found")
+
+
+@app.command("evaluate")
+def evaluate(
+    index: IndexPath,
+    corpus: Annotated[str, typer.Argument(help="Corpus folder, or irds:ID, with queries and qrels.")],
+    split: Annotated[str, typer.Option(help="dev, test or train.")] = "dev",
+    most: Annotated[int, typer.Option("--queries", help="A sample of so many queries; 0 = all.", min=0)] = 2000,
+    run_file: Annotated[Path | None, typer.Option("--run", help="Also write the rankings in TREC form.")] = None,
+    full: FullVocabulary = False,
+    threads: Threads = 0,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure an index on the queries of a split: MRR@10, R@5, R@20, R@100."""
+    from pixnar.evaluate.run import evaluate as measure
+    from pixnar.evaluate.run import write_trec
+
+    with show_progress() as progress:
+        figures, run = measure(index, corpus, split, most=most, shortlist=not full, threads=threads, progress=progress)
+    for name, value in figures.items():
+        print(f"{name:>8} {value:.4f}")
+    if run_file is not None:
+        write_trec(run_file, run)
+    write_json(json_file, {"index": str(index), "split": split, "queries": len(run), "figures": figures})

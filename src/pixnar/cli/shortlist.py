@@ -1,0 +1,52 @@
+"""pixnar shortlist: how large a shortlist must be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pixnar.cli.common import JsonFile, app, write_json
+from pixnar.cli.search import IndexPath
+from pixnar.progress import show_progress
+
+
+@app.command("shortlist")
+def shortlist(
+    index: IndexPath,
+    corpus: Annotated[str, typer.Argument(help="The corpus it was built from: dev judges.")],
+    m: Annotated[str, typer.Option(help="Numbers of lists to learn, separated by commas; empty: by size.")] = "",
+    r: Annotated[str, typer.Option(help="Lengths of lists to try; empty: by the size of the vocabulary.")] = "",
+    k: Annotated[str, typer.Option(help="Numbers of lists a query takes.")] = "1,3,5,10",
+    minutes: Annotated[float, typer.Option(help="Time for learning the lists of each m.")] = 2.0,
+    queries: Annotated[int, typer.Option(help="Dev queries to ask.", min=1)] = 300,
+    plot: Annotated[Path | None, typer.Option(help="Also draw recall and MRR against size to this PNG.")] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Sweep m, r and k: recall of needed tokens, MRR@10 against the full softmax, mean size of the shortlist.
+
+    [bold]pixnar shortlist INDEX CORPUS --k 1,3,5 --plot shortlist.png[/bold]
+    """
+    from pixnar.fit.sweep import sweep_index
+
+    def numbers(text: str, option: str) -> list[int]:
+        try:
+            return [int(part) for part in text.split(",") if part.strip()]
+        except ValueError as error:
+            raise typer.BadParameter(f"{option} {text!r} is no list of numbers: write e.g. 1,3,5") from error
+
+    with show_progress() as progress:
+        rows = sweep_index(
+            index,
+            corpus,
+            ms=numbers(m, "--m"),
+            rs=numbers(r, "--r"),
+            ks=numbers(k, "--k"),
+            minutes=minutes,
+            queries=queries,
+            plot=plot,
+            progress=progress,
+        )
+    print(rows.text())
+    write_json(json_file, rows.to_dict())

@@ -1,0 +1,67 @@
+"""The shortlist of a trained model: what its vectors c_i are learned from."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pixnar.model.losses import PADDING
+from pixnar.model.nar import Nar
+from pixnar.progress import Progress
+from pixnar.recipe import Shortlist as Wish
+from pixnar.shortlist.learn import Options, learn
+from pixnar.shortlist.lists import Shortlist, defaults, token_lists
+from pixnar.train.data import TrainingData
+from pixnar.train.pairs import Pairs
+
+_EXAMPLES = 100_000  # inputs that are looked at, at most
+_SIBLINGS = 4  # docids whose tokens an input should find in its shortlist
+_TOKENS = 64
+
+
+def examples(model: Nar, data: TrainingData, seed: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """x_0 [N, d] of inputs, and the tokens of their documents' docids [N, 64], padded: what a shortlist should hold."""
+    pairs = Pairs(
+        len(data.docids), data.pair_docid, data.pair_document, data.query_index, data.query_document, seed=seed
+    )
+    epoch = pairs.epoch(0)
+    inputs, documents = epoch.inputs[:_EXAMPLES], epoch.documents[:_EXAMPLES]
+    docids, offsets = pairs.siblings(documents, _SIBLINGS, 0, exclude=inputs)
+    targets = np.full((len(inputs), _TOKENS), PADDING, np.int64)
+    tokens, owner = data.rows(docids, _TOKENS)
+    example = np.repeat(np.arange(len(inputs)), np.diff(offsets))[owner]
+    keys = np.unique(example * np.int64(len(data.vocabulary)) + tokens)  # each token of an example once
+    example, tokens = np.divmod(keys, len(data.vocabulary))
+    place = np.arange(len(keys)) - np.searchsorted(example, example)
+    kept = place < _TOKENS
+    targets[example[kept], place[kept]] = tokens[kept]
+    return x0_of(model, data, inputs), targets
+
+
+@torch.inference_mode()
+def x0_of(model: Nar, data: TrainingData, inputs: NDArray[np.int64], batch: int = 4096) -> NDArray[np.float32]:
+    """x_0 of inputs, from their kept vectors where the model can use them."""
+    out = np.zeros((len(inputs), model.head.width), np.float32)
+    texts = data.inputs
+    for start in range(0, len(inputs), batch):
+        part = inputs[start : start + batch]
+        if model.design == "mlp" and data.vectors is not None:
+            pooled = torch.from_numpy(data.vectors[part].astype(np.float32))
+            out[start : start + len(part)] = model.from_vectors(pooled)[:, 0].numpy()
+        else:
+            out[start : start + len(part)] = model.query_vectors([texts[i] for i in part])[0][:, 0]
+    return out
+
+
+def make_shortlist(
+    model: Nar, data: TrainingData, wish: Wish, seed: int = 0, progress: Progress | None = None
+) -> Shortlist:
+    """Learn vectors c_i and list the best tokens of each; sizes that the recipe leaves open follow the vocabulary."""
+    x0, targets = examples(model, data, seed)
+    m, r, k = defaults(len(data.vocabulary), len(x0))
+    m, r, k = min(wish.m or m, len(x0)), min(wish.r or r, len(data.vocabulary)), wish.k or k
+    c = learn(x0, targets, model.head, Options(m=m, minutes=wish.minutes, seed=seed), progress)
+    rows = model.head.rows.detach().numpy()
+    bias = None if model.head.bias is None else model.head.bias.detach().numpy()
+    return Shortlist(c, token_lists(c, rows, bias, r), min(k, len(c)))
