@@ -51,7 +51,7 @@ LIKELIHOOD = ScoreRule(
 )
 """The paper's score: Σ log P of each slot's token and of the end."""
 
-_TUNED = 300  # dev queries on which dials are chosen
+_TUNED = 250  # dev queries on which dials are chosen
 _DEPTH = 150
 Ranked = list[list[str]]
 

@@ -47,3 +47,23 @@ def write_small(
     ]
     write_corpus(folder, made, rows, queries, qrels)
     return names
+
+
+def settings(encoder: Path, **changes: object) -> list[str]:
+    """A recipe for the corpus above that takes a second: `train__steps=3` changes train.steps."""
+    start: dict[str, object] = {
+        "model.encoder": encoder,
+        "model.hidden": 32,
+        "vocab.size": 600,
+        "vocab.min_count": 2,
+        "train.minutes": 0,
+        "train.steps": 6,
+        "train.batch": 32,
+        "train.warmup": 2,
+        "train.evaluate_every": 3,
+        "shortlist.minutes": 0.01,
+    }
+    start |= {name.replace("__", "."): value for name, value in changes.items()}
+    return [
+        f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in start.items()
+    ]

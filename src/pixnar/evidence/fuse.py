@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +13,6 @@ from pixnar.evidence.ranking import best
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
-Normalize = Literal["none", "query"]
 
 _COARSE = [2.0**i for i in range(-6, 7)]
 _FINE = [2.0 ** (i / 2) for i in range(-4, 5)]
@@ -23,7 +22,7 @@ _FOLDS = 2
 
 
 class Candidates(NamedTuple):
-    """The documents that came up for one query, each once, and what each source says about them, NaN for nothing."""
+    """The documents that came up for one query, each once, and what each source says of them: NaN or −∞ for nothing."""
 
     documents: NDArray[np.integer]
     columns: Mapping[str, Floats]
@@ -34,7 +33,8 @@ class Fusion:
     """The weights of sources; a source without a weight does not count.
 
     A column counts `weight` times its values over the source's `scale`, a constant: how far the scores of a query's
-    candidates spread on dev. So weights of different sources compare. Documents that a source says nothing about get
+    candidates spread on dev. So weights of different sources compare, and a document's score does not hang on which
+    others came up (z-scores per query were as good on dev, not better). Documents that a source says nothing about get
     its lowest score for that query. `figures` says how good the choice was on dev.
 
     >>> fusion = Fusion({"words": 1.0, "dense": 2.0}, {"words": 10.0})
@@ -44,7 +44,6 @@ class Fusion:
 
     weights: dict[str, float]
     scales: dict[str, float] = field(default_factory=dict)
-    normalize: Normalize = "none"
     figures: dict[str, float] = field(default_factory=dict)
 
     def scores(self, columns: Mapping[str, ArrayLike]) -> Floats:
@@ -57,7 +56,7 @@ class Fusion:
         everything = np.ones((1, size), np.bool_)
         for source, weight in self.weights.items():
             column = _filled(np.array(columns[source], np.float32, ndmin=2), everything)
-            out += np.float32(weight) * _scaled(column, everything, self.scales.get(source, 1.0), self.normalize)
+            out += np.float32(weight) * (column / np.float32(self.scales.get(source, 1.0)))
         return out.reshape(-1)
 
     def rank(self, candidates: Candidates, k: int | None = None) -> tuple[Ints, Floats]:
@@ -69,24 +68,13 @@ class Fusion:
 
     def to_dict(self) -> dict[str, Any]:
         """What JSON can hold; `from_dict` is the way back."""
-        return {
-            "weights": dict(self.weights),
-            "scales": dict(self.scales),
-            "normalize": self.normalize,
-            "figures": dict(self.figures),
-        }
+        return {"weights": dict(self.weights), "scales": dict(self.scales), "figures": dict(self.figures)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Fusion:
         """The fusion that `to_dict` wrote down."""
-        normalize = data.get("normalize", "none")
-        if normalize not in ("none", "query"):
-            raise ValueError(f"unknown normalize {normalize!r}: use none or query")
-        tables = [{str(name): float(value) for name, value in data.get(key, {}).items()} for key in _TABLES]
-        return cls(tables[0], tables[1], normalize, tables[2])
-
-
-_TABLES = ("weights", "scales", "figures")
+        parts = (data["weights"], data.get("scales", {}), data.get("figures", {}))
+        return cls(*({str(name): float(value) for name, value in part.items()} for part in parts))
 
 
 def choose(
@@ -95,7 +83,6 @@ def choose(
     sources: Sequence[str] | None = None,
     *,
     seed: int = 0,
-    normalize: Normalize = "none",
 ) -> Fusion:
     """The weights that give the highest MRR@10 on dev queries, among equals the highest recall at 100.
 
@@ -108,13 +95,13 @@ def choose(
     names = list(tables[0].columns if sources is None else sources)
     if not names:
         raise ValueError("there are no sources to choose from")
-    dev, scales = _Dev.of(tables, relevant, names, normalize)
+    dev, scales = _Dev.of(tables, relevant, names)
     weights = _chosen(dev)
     figures = {"MRR@10": dev.mrr(dev.fused(weights)), "R@100": dev.recall(dev.fused(weights))}
     if dev.n_queries >= _FOLDS:
         figures["MRR@10 cross-validated"] = _cross_validated(dev, seed)
     figures |= {f"MRR@10 {name}": dev.mrr(dev.fused({name: 1.0})) for name in names}
-    return Fusion(weights, {name: scales[name] for name in weights}, normalize, figures)
+    return Fusion(weights, {name: scales[name] for name in weights}, figures)
 
 
 @dataclass(frozen=True)
@@ -128,10 +115,10 @@ class _Dev:
 
     @classmethod
     def of(
-        cls, tables: Sequence[Candidates], relevant: Sequence[Collection[int]], names: Sequence[str], norm: Normalize
+        cls, tables: Sequence[Candidates], relevant: Sequence[Collection[int]], names: Sequence[str]
     ) -> tuple[_Dev, dict[str, float]]:
         """Everything scaled to compare, and the scales."""
-        shape = len(tables), max(len(table.documents) for table in tables)
+        shape = len(tables), max(1, *(len(table.documents) for table in tables))
         valid, wanted = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
         columns = {name: np.zeros(shape, np.float32) for name in names}
         for i, (table, documents) in enumerate(zip(tables, relevant, strict=True)):
@@ -142,7 +129,7 @@ class _Dev:
                 columns[name][i, : len(order)] = np.asarray(table.columns[name])[order]
         filled = {name: _filled(column, valid) for name, column in columns.items()}
         scales = {name: _spread(column, valid) for name, column in filled.items()}
-        scaled = {name: _scaled(column, valid, scales[name], norm) for name, column in filled.items()}
+        scaled = {name: column / np.float32(scales[name]) for name, column in filled.items()}
         n_relevant = np.array([len(set(documents)) for documents in relevant], np.int64)
         return cls(scaled, np.where(valid, np.float32(0), np.float32(-np.inf)), wanted, n_relevant), scales
 
@@ -230,29 +217,16 @@ def _cross_validated(dev: _Dev, seed: int) -> float:
 
 def _filled(column: Floats, valid: NDArray[np.bool_]) -> Floats:
     """Where a source says nothing: the lowest of the query; 0 where there is no candidate, or no score at all."""
-    known = valid & ~np.isnan(column)
+    known = valid & np.isfinite(column)
     lowest = np.where(known, column, np.float32(np.inf)).min(axis=1, keepdims=True, initial=np.inf)
     lowest[np.isinf(lowest)] = 0
     filled: Floats = np.where(known, column, np.where(valid, lowest, np.float32(0)))
     return filled
 
 
-def _centred(column: Floats, valid: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Differences from the mean of the query's candidates."""
-    means = column.sum(axis=1, dtype=np.float64) / np.maximum(np.count_nonzero(valid, axis=1), 1)
-    return np.where(valid, column - means[:, None], 0.0)
-
-
 def _spread(column: Floats, valid: NDArray[np.bool_]) -> float:
-    """The standard deviation within queries, over all of them."""
-    spread = float(np.sqrt((_centred(column, valid) ** 2).sum() / max(np.count_nonzero(valid), 1)))
-    return spread if spread > 0 else 1.0
-
-
-def _scaled(column: Floats, valid: NDArray[np.bool_], scale: float, normalize: Normalize) -> Floats:
-    if normalize == "none":
-        return column / np.float32(scale)
-    centred = _centred(column, valid)
-    spreads = np.sqrt((centred**2).sum(axis=1) / np.maximum(np.count_nonzero(valid, axis=1), 1))
-    scaled: Floats = (centred / np.where(spreads > 0, spreads, 1)[:, None]).astype(np.float32)
-    return scaled
+    """The standard deviation within queries, over all of them; 1 where nothing differs."""
+    means = column.sum(axis=1, dtype=np.float64) / np.maximum(np.count_nonzero(valid, axis=1), 1)
+    squares = np.where(valid, column - means[:, None], 0.0) ** 2
+    spread = float(np.sqrt(squares.sum() / max(np.count_nonzero(valid), 1)))
+    return spread if spread > 1e-9 else 1.0

@@ -195,6 +195,9 @@ class _Fit:
         self._input_vectors(data)
         trained = self._train(model, data, table, priors, dev)
         model.cpu().eval()
+        if model.design == "mask" or self.recipe.train.fine_tune:  # the encoder is another now
+            self.features = FeatureCache(model.encoder, self.cache / "features")
+            self._input_vectors(data)
         self._calibrate(model, data, dev)
         self.report.facts |= {"steps": trained.steps, "best_step": trained.best_step, "softmax": trained.softmax}
         model.save_pretrained(path)
@@ -383,7 +386,6 @@ class _Fit:
 def start_rule(recipe: Recipe) -> ScoreRule:
     """The rule a recipe starts from; dials that dev is to choose start at their best guess."""
     wish = recipe.scoring
-    paper_like = wish.prior_weight == 0 and wish.floor == "strict"
     return ScoreRule(
         prior_weight=wish.prior_weight,
         copy=wish.copy,
@@ -393,7 +395,7 @@ def start_rule(recipe: Recipe) -> ScoreRule:
         length_norm=wish.length_norm,
         aggregate=wish.aggregate,  # type: ignore[arg-type]
         scale=wish.scale,
-        normalize=not paper_like,
+        normalize=wish.normalize,
     )
 
 

@@ -25,6 +25,7 @@ POOL = 64  # examples for each vector that a round looks at, at most
 PATIENCE = (
     2  # rounds without members after which a vector starts again elsewhere, in the first half: later it could not learn
 )
+MARGIN = 1.02  # by how much a vector that starts again wins its example
 WIDTH = 16  # targets of an example that are looked at together
 CANDIDATES = 1024  # examples among which the worst served are looked for
 
@@ -186,7 +187,7 @@ def _revive(
     optimizer: RowAdam,
     generator: np.random.Generator,
 ) -> None:
-    """Put each dead vector on the x_0 of a badly served example, long enough to win it.
+    """Put each dead vector on the x_0 of a badly served example, just long enough to win it and few others.
 
     Examples are drawn by how badly they are served: the very worst are often neighbours, and one vector would do.
     """
@@ -205,8 +206,9 @@ def _revive(
     drawn = generator.choice(len(chances), min(len(dead), len(chances)), replace=False, p=chances / chances.sum())
     worst = torch.from_numpy(drawn).to(c.device)
     rows = torch.from_numpy(dead[: len(worst)]).to(c.device)
-    lengths = c[now[worst]].norm(dim=1) / x0[worst].norm(dim=1).clamp(min=1e-12)
-    c[rows] = x0[worst] * lengths[:, None]
+    points = x0[worst]
+    reached = (points * c[now[worst]]).sum(dim=1) / points.square().sum(dim=1).clamp(min=1e-12)
+    c[rows] = points * (MARGIN * reached.clamp(min=1e-3))[:, None]
     for part in optimizer.state[c].values():
         part[rows] = 0
 

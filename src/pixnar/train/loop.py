@@ -27,6 +27,8 @@ from pixnar.train.pairs import Pairs
 from pixnar.train.step import Objective, Step
 
 _TIMED_STEPS = 4  # after which a budget in minutes becomes a number of steps
+_CHECKS = 6  # on dev in a stage
+_LATE = 1.3  # a stage ends when it has taken so many times its minutes
 _FULL_SUM_FLOPS = {"cpu": 6e10, "cuda": 2e13}  # what a device does a second, for choosing between full and sampled
 
 
@@ -151,12 +153,15 @@ class _Run:
         """Run one stage to its end; whether it was ended early because dev no longer got better."""
         self.model.train()
         self.model.encoder.requires_grad_(stage.live)
-        began, first = time.monotonic(), self.state["done"][number]
+        started = began = time.monotonic()
+        first = self.state["done"][number]
         while True:
             if self.options.patience and self.state["worse"] >= self.options.patience:
                 return True  # maybe of a run that was killed right then
             total = self._planned(stage, number, began, first)
             done = self.state["done"][number]
+            if stage.minutes and time.monotonic() - started > _LATE * 60 * stage.minutes:
+                return False  # the machine is slower than it was when steps were timed
             if total and done >= total:
                 return False
             shown = self._one(stage, done, total)
@@ -167,7 +172,7 @@ class _Run:
             if progress:
                 words = f"training ({'all layers' if stage.live else 'frozen encoder'}): {_brief(shown)}"
                 progress(words, done + 1, total)
-            every = self.options.evaluate_every or max(1, (total or 1 << 60) // 10)
+            every = self.options.evaluate_every or max(1, (total or 1 << 60) // _CHECKS)
             if (done + 1) % every == 0 or done + 1 == total:
                 if evaluate:
                     self._judge(evaluate)
@@ -256,7 +261,7 @@ class _Run:
     def _resume(self) -> None:
         found = checkpoint.latest(self.folder)
         if found is None:
-            self.log = TrainingLog(self.folder)
+            self.log = TrainingLog(self.folder, self.options.tensorboard)
             return
         tensors, state = checkpoint.load(found)
         self._put(tensors)
@@ -265,7 +270,7 @@ class _Run:
             own = {key[len(start) :]: value for key, value in tensors.items() if key.startswith(start)}
             optimizer.load_state_dict(restore(own, state["optimizers"][name]))
         self.state = {key: value for key, value in state.items() if key != "optimizers"}
-        self.log = TrainingLog(self.folder, resume=self._step())
+        self.log = TrainingLog(self.folder, self.options.tensorboard, resume=self._step())
         if self.state["best"] and self.state["best"]["step"] == self._step():
             checkpoint.mark_best(self.folder, self._step())  # a kill may have come between saving and marking
 
@@ -345,7 +350,7 @@ def _autocast(device: torch.device, precision: str) -> contextlib.AbstractContex
 
 
 def _brief(shown: dict[str, float]) -> str:
-    names = {"l1": "l1", "l2": "l2", "l3": "l3", "ranking": "ranking", "log_z": "|log Z|"}
+    names = {"l1": "l1", "l2": "l2", "l3": "l3", "ranking": "ranking", "log_z": "|log Z|", "recall": "shortlist recall"}
     parts = [
         f"{word} {shown[name]:.2f}" for name, word in names.items() if name in shown and shown[name] == shown[name]
     ]

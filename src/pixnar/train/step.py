@@ -17,6 +17,8 @@ from pixnar.train.data import TrainingData
 from pixnar.train.pairs import Epoch, Pairs
 
 _NOT_COPIED = -1e4  # log of no probability, finite so that gradients stay so
+_RECALL_EVERY, _RECALL_OF = 20, 32  # steps, and examples of a batch
+_RECALL_SHARE = 0.1  # of the vocabulary
 _CANDIDATES = 6  # docids of a document that the ranking loss looks at
 
 Ints = NDArray[np.int64]
@@ -52,6 +54,7 @@ class Step:
         floor = floors(priors, rule)
         self._floor = None if floor is None else torch.from_numpy(floor).to(device)
         self._names = data.names()
+        self._recall = float("nan")
         self._neighbours = mined(data, objective.negatives) if objective.ranking and objective.negatives else None
 
     def __call__(self, step: int, size: int, *, live: bool) -> tuple[Tensor, dict[str, float]]:
@@ -72,6 +75,9 @@ class Step:
         loss = parts.total(self.objective.weights)
         shown = {name: float(getattr(parts, name).detach()) for name in ("l1", "l2", "l3")}
         shown["log_z"] = float(parts.log_z_abs)
+        if step % _RECALL_EVERY == 0:
+            self._recall = shortlist_recall(x[:_RECALL_OF, 0].detach(), targets[:_RECALL_OF], self.model)
+        shown["recall"] = self._recall
         if candidates:
             ranking, right = self._ranking(x, batch, candidates, sample)
             loss = loss + self.objective.ranking * ranking
@@ -163,6 +169,16 @@ class _Candidates:
     named: Ints  # position in `documents` of each docid
     tokens: Ints
     owner: Ints  # position in `docids` of each token
+
+
+@torch.no_grad()
+def shortlist_recall(x0: Tensor, targets: Tensor, model: Nar) -> float:
+    """The share of target tokens among the tenth of the vocabulary that x_0 likes best: what a shortlist could hold."""
+    logits = model.head.logits(x0)[:, :-1]
+    least = logits.topk(max(1, int(logits.shape[1] * _RECALL_SHARE)), dim=1).values[:, -1:]
+    real = (targets >= 0) & (targets < logits.shape[1])
+    found = logits.gather(1, targets.clamp(0, logits.shape[1] - 1).to(x0.device)) >= least
+    return float(found[real.to(x0.device)].float().mean())
 
 
 def _itself(batch: Epoch, candidates: _Candidates) -> Tensor:

@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pixnar.corpus import DocidRow, Document, write_corpus
+from pixnar.errors import PixnarError
+from pixnar.evidence.vectors import DocidVectors
+from pixnar.fit import Report, fit
+from pixnar.fit.run import default_cache, start_rule
+from pixnar.fit.tune import docid_mrr, with_rule
+from pixnar.index import Index
+from pixnar.model.nar import Nar
+from pixnar.recipe import PAPER, Recipe, override
+from pixnar.scoring import PAPER_RULE, ScoreRule
+from pixnar.vocab import normalize
+from tests.fit.corpora import WORDS, settings, write_small
+from tests.model.tiny import save_encoder
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_encoder(tmp_path_factory.mktemp("encoder"), texts=WORDS)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve documents with three docids each."""
+    folder = tmp_path_factory.mktemp("small") / "corpus"
+    write_small(folder, 12, 3)
+    return folder
+
+
+def made(corpus: Path, output: Path, wish: list[str], **how: Any) -> Report:
+    return fit(corpus, output, override(Recipe(), wish), cache=output.parent / "cache", threads=1, **how)
+
+
+def own_docids(names: dict[str, set[str]]) -> tuple[list[str], list[set[str]]]:
+    """Docids as queries, and the documents they name."""
+    wanted: dict[str, set[str]] = {}
+    for text, documents in names.items():
+        wanted.setdefault(normalize(text), set()).update(documents)
+    return list(wanted), list(wanted.values())
+
+
+def test_the_model_memorises(tmp_path: Path, encoder: Path) -> None:
+    """From nothing: a random encoder, random phrase vectors. Every docid finds its document, with no help but theirs."""
+    names = write_small(tmp_path / "corpus", 50, 4)
+    wish = settings(
+        encoder,
+        model__head="random",
+        model__hidden=256,
+        train__batch=100,
+        train__learning_rate=0.005,
+        train__head_learning_rate=0.02,
+        train__self_share=1.0,
+        train__dev_queries=0,
+        train__evaluate_every=1000,
+        scoring__tune=False,
+        scoring__copy=0.0,
+        evidence__docids=False,
+        evidence__text=False,
+        fuse__dense=False,
+        fuse__bm25=False,
+        shortlist__learn=False,
+    )
+    texts, relevant = own_docids(names)
+    assert len(texts) == 200
+    figures = {}
+    for steps in (1, 200):
+        folder = tmp_path / f"index{steps}"
+        made(tmp_path / "corpus", folder, [*wish, f"train.steps={steps}"])
+        index = Index.load(folder)
+        assert index.retriever.scorer.rule.copy == 0
+        assert index.retriever.fusion is None
+        assert index.retriever.shortlist is None
+        queries = index.queries(texts)
+        figures[steps] = docid_mrr(index.retriever, queries, relevant)
+    assert figures[1] < 0.3
+    assert figures[200] == 1.0
+    rule = index.retriever.scorer.rule
+    for order in ("any", "slots"):  # what the other slots have learned
+        other = with_rule(index.retriever, rule.with_(order=order))
+        assert docid_mrr(other, queries, relevant) > 0.95
+    found = index.retriever.search(queries, 1)
+    assert all(rows[0][0] in wanted for rows, wanted in zip(found, relevant, strict=True))
+
+
+def test_a_whole_fit(tmp_path: Path, corpus: Path, encoder: Path) -> None:
+    said: list[str] = []
+    seen: list[tuple[str, int, int | None]] = []
+    report = made(
+        corpus,
+        tmp_path / "index",
+        settings(encoder),
+        say=said.append,
+        progress=lambda stage, done, total: seen.append((stage, done, total)),
+    )
+    assert report.facts.items() >= {"documents": 12, "docids": 36, "steps": 6, "softmax": "full"}.items()
+    assert report.dev.keys() == {"docids", "with evidence", "with fusion"}
+    assert all(0 <= value <= 1 for figures in report.dev.values() for value in figures.values())
+    assert not any("\n" in line for line in said)
+    assert {stage.split(":")[0] for stage, _, _ in seen} >= {"encoding docids", "training (frozen encoder)"}
+    assert not (tmp_path / "index" / "work").exists()
+    assert (tmp_path / "index" / "training" / "log.jsonl").exists()
+    index = Index.load(tmp_path / "index")
+    assert index.verify() > 5
+    assert index.manifest["dev"] == report.dev
+    assert index.manifest["facts"] == json.loads(json.dumps(report.facts))
+    assert len(index.search("balin", k=5)) == 5
+    again = made(corpus, tmp_path / "again", settings(encoder), keep_work=True)
+    assert again.dev == report.dev
+    assert (tmp_path / "again" / "work").is_dir()
+    assert ScoreRule.from_dict(Index.load(tmp_path / "again").manifest["rule"]) == index.retriever.scorer.rule
+    for name in ("model/model.safetensors", "priors.pixnar", "vectors.pixnar", "evidence.pixnar", "bm25.pixnar"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "index" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model__slot_design": "mask", "model__head": "random", "train__steps": 2},
+        {"train__fine_tune": 0.5, "train__steps": 4},
+        {"vocab__kind": "bpe"},
+        {"vocab__kind": "unigram"},
+        {"vocab__kind": "wordpiece"},
+        {"shortlist__learn": False, "train__dev_queries": 0, "scoring__tune": False, "fuse__bm25": False},
+        {"evidence__docids": False, "evidence__text": False, "evidence__expansion": 0, "scoring__order": "slots"},
+        {"model__slots": 2, "scoring__floor": "strict", "scoring__ends": True},
+    ],
+)
+def test_recipes(tmp_path: Path, corpus: Path, encoder: Path, changes: dict[str, Any]) -> None:
+    report = made(corpus, tmp_path / "index", settings(encoder, **changes))
+    index = Index.load(tmp_path / "index")
+    index.verify()
+    assert report.facts["steps"] == changes.get("train__steps", 6)
+    for texts in (["balin demor"], ["", "?!", "Balin"]):
+        for hits in index.search_batch(texts, k=3):
+            assert all(math.isfinite(hit.score) for hit in hits)
+            assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    if changes.get("scoring__floor") != "strict":
+        assert len(index.search("balin demor", k=3)) == 3
+
+
+def test_the_recipe_of_the_paper(tmp_path: Path, corpus: Path, encoder: Path) -> None:
+    wish = [f"model.encoder={encoder}", "vocab.size=600", "vocab.min_count=2", "train.steps=2", "train.minutes=0"]
+    recipe = override(PAPER, [*wish, "train.batch=8", "train.accumulate=2", "shortlist.learn=false"])
+    fit(corpus, tmp_path / "index", recipe, cache=tmp_path / "cache", threads=1)
+    index = Index.load(tmp_path / "index")
+    assert index.retriever.scorer.rule == PAPER_RULE
+    assert index.retriever.fusion is None
+    assert index.model.head.bias is None
+    assert len(index.search("balin demor", k=3)) == 3
+
+
+def test_the_dials_of_the_recipe_reach_the_rule() -> None:
+    assert start_rule(PAPER) == PAPER_RULE
+    assert start_rule(Recipe()) == ScoreRule()
+    raw = override(Recipe(), ["scoring.normalize=false", "scoring.scale=2.0", "scoring.order=any", "scoring.ends=true"])
+    assert start_rule(raw) == ScoreRule(normalize=False, scale=2.0, order="any", ends=True)
+    careful = override(Recipe(), ["scoring.prior_weight=0.0", "scoring.floor=strict"])
+    assert start_rule(careful) == ScoreRule(prior_weight=0.0, floor="strict")
+
+
+@pytest.mark.parametrize("changes", [{"train__fine_tune": 0.5}, {"model__slot_design": "mask"}])
+def test_vectors_are_those_of_the_trained_encoder(
+    tmp_path: Path, corpus: Path, encoder: Path, changes: dict[str, Any]
+) -> None:
+    """What queries are compared with must come from the encoder that reads them."""
+    wish = settings(encoder, train__encoder_learning_rate=0.01, train__steps=4, train__dev_queries=0, **changes)
+    made(corpus, tmp_path / "index", wish)
+    model = Nar.from_pretrained(tmp_path / "index" / "model")
+    vectors = DocidVectors.load(tmp_path / "index" / "vectors.pixnar")
+    index = Index.load(tmp_path / "index")
+    for unit, doc_id in enumerate(index.retriever.units[:4]):
+        docid = next(tokens for tokens, named in index.table if named == [doc_id])
+        _, pooled = model.query_vectors([normalize(index.table.spelling(docid) or "")])
+        near = vectors.best(pooled[0], np.array([unit]))
+        assert float(near[0]) > 0.99
+
+
+def test_a_corpus_without_dev(tmp_path: Path, encoder: Path) -> None:
+    write_small(tmp_path / "corpus", 8, 3, splits=())
+    said: list[str] = []
+    report = made(tmp_path / "corpus", tmp_path / "index", settings(encoder), say=said.append)
+    assert report.dev == {}
+    assert report.facts["steps"] == 6
+    assert any("no dev split" in line for line in said)
+    index = Index.load(tmp_path / "index")
+    index.verify()
+    assert index.retriever.fusion is None
+    assert len(index.search("balin", k=20)) == 8
+
+
+def test_a_corpus_of_one_document(tmp_path: Path, encoder: Path) -> None:
+    write_corpus(tmp_path / "corpus", [Document("d", "", "", {})], [DocidRow("d", "balin")], [], {})
+    made(tmp_path / "corpus", tmp_path / "index", settings(encoder, train__negatives=2))
+    assert [hit.doc_id for hit in Index.load(tmp_path / "index").search("anything")] == ["d"]
+
+
+@pytest.mark.parametrize("changes", [{}, {"train__fine_tune": 0.5}])
+def test_killed_and_started_again(tmp_path: Path, encoder: Path, changes: dict[str, Any]) -> None:
+    """Killed with SIGKILL at every stage, a fit gives the index that it would have given otherwise."""
+    write_small(tmp_path / "corpus", 12, 3)
+    wish = settings(encoder, train__steps=12, shortlist__learn=False, **changes)
+    moments = ["work/fit.json", "work/vocabulary", "docids", "work/training/log.jsonl:8", "model/model.json"]
+    command = [sys.executable, "-m", "tests.fit.kills", str(tmp_path), json.dumps(wish), json.dumps(moments)]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=250
+    )
+    assert done.returncode == 0, done.stderr
+    whole, broken = Index.load(tmp_path / "whole"), Index.load(tmp_path / "broken")
+    broken.verify()
+    assert broken.manifest["rule"] == whole.manifest["rule"]
+    assert broken.manifest["dev"] == whole.manifest["dev"]
+    queries = ["balin demor", "bamor", "rovek fista"]
+    assert broken.search_batch(queries) == whole.search_batch(queries)
+    files = {
+        name: facts["xxh3"]
+        for name, facts in whole.manifest["files"].items()
+        if not name.startswith(("training/", "docids/"))
+    }
+    assert {name: broken.manifest["files"][name]["xxh3"] for name in files} == files
+    assert broken.manifest["facts"] == whole.manifest["facts"]
+
+
+def message_of(corpus: Path, output: Path, wish: list[str], **how: Any) -> str:
+    with pytest.raises(PixnarError) as caught:
+        made(corpus, output, wish, **how)
+    assert "\n" not in str(caught.value)
+    assert str(output) in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_is_in_the_way(tmp_path: Path, corpus: Path, encoder: Path) -> None:
+    wish = settings(encoder, train__steps=1, shortlist__learn=False)
+    index = tmp_path / "index"
+    made(corpus, index, wish)
+    stamp = (index / "manifest.json").read_bytes()
+    assert "finished index" in message_of(corpus, index, wish)
+    assert "--overwrite" in message_of(corpus, index, [*wish, "train.steps=2"])
+    assert (index / "manifest.json").read_bytes() == stamp
+    made(corpus, index, [*wish, "train.steps=2"], overwrite=True)
+    assert Index.load(index).manifest["recipe"]["train"]["steps"] == 2
+
+    foreign = tmp_path / "photos"
+    foreign.mkdir()
+    (foreign / "cat.jpg").write_bytes(b"meow")
+    assert "not empty" in message_of(corpus, foreign, wish)
+    assert "would be lost" in message_of(corpus, foreign, wish, overwrite=True)
+    assert [path.name for path in foreign.iterdir()] == ["cat.jpg"]
+
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    made(corpus, empty, wish)
+    made(corpus, tmp_path / "new", wish, overwrite=True)  # nothing is there to be replaced
+    file = tmp_path / "file"
+    file.write_text("not a folder")
+    message_of(corpus, file, wish)
+    message_of(corpus, file, wish, overwrite=True)
+    assert file.read_text() == "not a folder"
+
+
+def test_another_recipe_does_not_go_on(tmp_path: Path, corpus: Path, encoder: Path) -> None:
+    wish = settings(encoder, train__steps=1, shortlist__learn=False)
+    index = tmp_path / "index"
+
+    def stop(stage: str, _: int, __: int | None) -> None:
+        if stage.startswith("training"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        made(corpus, index, wish, progress=stop)
+    assert "another corpus or recipe" in message_of(corpus, index, [*wish, "train.seed=1"])
+    write_small(tmp_path / "other", 12, 3)
+    assert "another corpus or recipe" in message_of(tmp_path / "other", index, wish)
+    (index / "work" / "fit.json").write_text("{")
+    assert "--overwrite" in message_of(corpus, index, wish)
+    made(corpus, index, [*wish, "train.seed=1"], overwrite=True)
+    Index.load(index).verify()
+
+
+def test_where_vectors_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIXNAR_CACHE", str(tmp_path / "a"))
+    assert default_cache() == tmp_path / "a"
+    monkeypatch.delenv("PIXNAR_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "b"))
+    assert default_cache() == tmp_path / "b" / "pixnar"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_cache() == tmp_path / ".cache" / "pixnar"
