@@ -15,9 +15,11 @@ import pytest
 from pixnar.vocab import Vocabulary
 
 
-def pixnar(*arguments: str | Path, text: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def pixnar(
+    *arguments: str | Path, text: str = "", cwd: Path | None = None, seconds: int = 120
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pixnar.cli", *map(str, arguments)]
-    return subprocess.run(command, input=text, capture_output=True, text=True, cwd=cwd, timeout=120, check=False)
+    return subprocess.run(command, input=text, capture_output=True, text=True, cwd=cwd, timeout=seconds, check=False)
 
 
 def fails(message: str, *arguments: str | Path, text: str = "") -> None:
@@ -151,8 +153,9 @@ def test_corpus_commands(corpus: Path, tmp_path: Path) -> None:
     fails("has both docids.jsonl and docids.jsonl.gz", "corpus", "check", corpus)
 
 
+@pytest.mark.timeout(900)
 def test_demo_runs_and_runs_again(tmp_path: Path) -> None:
-    first = pixnar("demo", "-o", "demo", "--minutes", "0.1", cwd=tmp_path)
+    first = pixnar("demo", "-o", "demo", "--minutes", "0.1", cwd=tmp_path, seconds=800)
     assert first.returncode == 0, first.stderr
     assert "Not for clinical use" in " ".join(first.stdout.split())
     vocabulary = (tmp_path / "demo/phrases.vocab").read_bytes()

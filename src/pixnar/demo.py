@@ -17,7 +17,7 @@ from pixnar.recipe import Recipe, override
 from pixnar.vocab import Vocabulary, inspect
 
 DEMO_VOCABULARY_SIZE = 16_384
-_QUICK = ("train.dev_queries=200", "shortlist.minutes=0.3", "fuse.depth=100")
+_QUICK = ("train.dev_queries=200", "shortlist.minutes=0.3", "fuse.depth=100", "fuse.dev_queries=400")
 
 
 def run_demo(folder: Path, *, minutes: float = 1.0, threads: int = 0, progress: Progress | None = None) -> None:

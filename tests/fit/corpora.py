@@ -64,6 +64,4 @@ def settings(encoder: Path, **changes: object) -> list[str]:
         "shortlist.minutes": 0.01,
     }
     start |= {name.replace("__", "."): value for name, value in changes.items()}
-    return [
-        f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in start.items()
-    ]
+    return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in start.items()]

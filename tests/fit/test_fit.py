@@ -86,7 +86,7 @@ def test_the_model_memorises(tmp_path: Path, encoder: Path) -> None:
         assert index.retriever.shortlist is None
         queries = index.queries(texts)
         figures[steps] = docid_mrr(index.retriever, queries, relevant)
-    assert figures[1] < 0.3
+    assert figures[1] < 0.5
     assert figures[200] == 1.0
     rule = index.retriever.scorer.rule
     for order in ("any", "slots"):  # what the other slots have learned

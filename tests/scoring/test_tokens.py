@@ -90,5 +90,7 @@ def test_floors() -> None:
     assert low == pytest.approx(2 * (0.25 * priors.tokens - 1))
     assert low.dtype == np.float32
     # a token that gets a little less than its prior by the model is at the floor
-    at = token_scores(np, priors.tokens - 1, None, priors.tokens, ScoreRule(floor="prior", prior_weight=0.75, scale=2.0))
+    at = token_scores(
+        np, priors.tokens - 1, None, priors.tokens, ScoreRule(floor="prior", prior_weight=0.75, scale=2.0)
+    )
     assert at == pytest.approx(low, rel=1e-6)

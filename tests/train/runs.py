@@ -124,7 +124,7 @@ def main(folder: Path, settings: list[dict[str, Any]], kills: list[int]) -> None
         model, _ = run(made, whole, wish, model=made.model(design), evaluate=movement)
 
         def slow(_: str, __: int, ___: int | None) -> None:
-            time.sleep(0.03)  # so that it can be killed where we want
+            time.sleep(0.02)  # so that it can be killed where we want
 
         def reached(step: int, where: Path = broken) -> bool:
             return (where / "log.jsonl").exists() and any(row["step"] >= step for row in log.read(where))

@@ -154,9 +154,7 @@ def ranking_by_hand(step: Step, batch: Epoch, number: int) -> tuple[float, float
                     score = rule.scale * (math.log(p) - rule.prior_weight * step._log_prior[v].item())
                     total += max(score, 0.0) if rule.floor == "zero" else score
                 values.append(total / min(len(tokens) + 1, SLOTS) ** rule.length_norm)
-            scores[candidate] = (
-                max(values) if rule.aggregate == "max" else float(np.logaddexp.reduce(np.array(values)))
-            )
+            scores[candidate] = max(values) if rule.aggregate == "max" else float(np.logaddexp.reduce(np.array(values)))
         scale = math.exp(step.ranking_scale.item())
         z = float(np.logaddexp.reduce([scale * score for score in scores.values()]))
         losses.append(z - scale * scores[document])
@@ -307,7 +305,9 @@ def test_mined_neighbours(made: World) -> None:
     step = step_of(made, objective=Objective(Weights(), negatives=2))
     batch = step.pairs.batch(0, 4)
     candidates = step._candidates(batch, 0)
-    assert set(candidates.documents.tolist()) == set(batch.documents.tolist()) | set(got[batch.documents].ravel().tolist())
+    assert set(candidates.documents.tolist()) == set(batch.documents.tolist()) | set(
+        got[batch.documents].ravel().tolist()
+    )
     assert len(set(candidates.documents.tolist())) == len(candidates.documents)
     loss, right = ranking_by_hand(step, batch, 0)
     shown = step(0, 4, live=False)[1]

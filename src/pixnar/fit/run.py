@@ -126,7 +126,7 @@ class _Fit:
         slots = self.recipe.model.slots or data.default_slots()
         self._tell_cut(data, slots)
         priors = Priors.count(data.token_counts()[:-1], data.tokens.lengths, slots)
-        dev = read_queries(self.corpus, "dev")
+        dev = read_queries(self.corpus, "dev", self.recipe.fuse.dev_queries)
         model = self.model(data, table, priors, slots, dev)
         self.shortlist(model, data)
         retriever, queries = self.retriever(model, data, table, priors, dev)
@@ -163,7 +163,7 @@ class _Fit:
     def table(self, vocabulary: TargetVocabulary) -> DocidTable:
         """The docid table, once."""
         path = self.folder / DOCIDS
-        if not path.exists():
+        if not (path / "table.pixnar").exists():  # written last: a build that was killed begins again
             build_table(self.corpus, vocabulary, path, threads=self.threads, progress=self.progress)
         table = DocidTable.open(path)
         self.report.facts |= {"documents": table.documents, "docids": table.snapshot().table.rows}
@@ -173,7 +173,9 @@ class _Fit:
     def model(self, data: TrainingData, table: DocidTable, priors: Priors, slots: int, dev: Queries) -> Nar:
         """Built, trained and calibrated, once."""
         path = self.folder / MODEL
+        known = self.work / "facts.json"
         if (path / "model.json").exists():
+            self.report.facts |= json.loads(known.read_bytes()) if known.exists() else {}
             self.features = FeatureCache(self._encoder(path / "encoder"), self.cache / "features")
             self._input_vectors(data)
             return Nar.from_pretrained(path)
@@ -200,6 +202,8 @@ class _Fit:
             self._input_vectors(data)
         self._calibrate(model, data, dev)
         self.report.facts |= {"steps": trained.steps, "best_step": trained.best_step, "softmax": trained.softmax}
+        with atomic_write(known) as file:
+            file.write(json.dumps(self.report.facts).encode())
         model.save_pretrained(path)
         return model
 
@@ -418,16 +422,25 @@ def _claim(folder: Path, corpus: Corpus, recipe: Recipe, *, overwrite: bool) -> 
     """Take a folder for a new index, or go on with the one begun there."""
     begun = {"corpus": corpus.name, "recipe": to_dict(recipe)}
     note = folder / "work" / "fit.json"
+    if folder.exists() and not folder.is_dir():
+        raise PixnarError(f"{folder} is a file: choose another output")
     if overwrite and folder.exists():
         if not (note.exists() or (folder / NAME).exists()):
             raise PixnarError(f"{folder} is no index and would be lost: choose another output")
         shutil.rmtree(folder)
     if (folder / NAME).exists():
         raise PixnarError(f"{folder} holds a finished index: choose another output, or give --overwrite to replace it")
-    if folder.exists() and not note.exists() and any(folder.iterdir()):
+    if not note.exists() and any(path.is_file() and path.suffix != ".part" for path in folder.rglob("*")):
         raise PixnarError(f"{folder} is not empty and no index was begun there: choose another output")
-    if note.exists() and json.loads(note.read_bytes()) != begun:
+    if note.exists() and _noted(note) != begun:
         raise PixnarError(f"{folder} was begun with another corpus or recipe: use those again, or give --overwrite")
     note.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(note) as file:
         file.write(json.dumps(begun).encode())
+
+
+def _noted(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError:
+        return None

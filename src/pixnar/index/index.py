@@ -30,7 +30,7 @@ from pixnar.index.files import (
     read_priors,
     read_units,
 )
-from pixnar.index.retriever import Query, Retriever, Wanted
+from pixnar.index.retriever import EVERYTHING, Query, Retriever, Wanted
 from pixnar.scoring import ScoreRule
 from pixnar.search.query import QueryScorer
 from pixnar.shortlist.lists import Shortlist
@@ -187,17 +187,24 @@ class Index:
         self, query: Query, rows: list[tuple[str, float, tuple[int, ...]]], k: int, wanted: Wanted
     ) -> list[tuple[str, float, tuple[int, ...]]]:
         """Documents that the query names word by word come first; those it did not find get the best score."""
-        tokens = self.table.encode(query.text)
-        named = set(self.table.named(tokens)) if tokens else set()
+        tokens = self.table.encode(query.text) if query.text else ()
+        named = self._allowed(self.table.named(tokens), wanted) if tokens else set()
         if not named or not k:
             return rows
         inside = [row for row in rows if row[0] in named]
-        if wanted.allow is not None or wanted.forbid is not None or wanted.where is not None:
-            named = {row[0] for row in inside}  # what a filter leaves out stays out
         top = rows[0][1] if rows else 0.0
         missing = [(doc_id, top, tokens) for doc_id in sorted(named - {row[0] for row in inside})]
         first = [(doc_id, max(score, top), tokens) for doc_id, score, _ in inside] + missing
         return (first + [row for row in rows if row[0] not in named])[:k]
+
+    def _allowed(self, doc_ids: Iterable[str], wanted: Wanted) -> set[str]:
+        """Those that may be found."""
+        if wanted == EVERYTHING:
+            return set(doc_ids)
+        some = set(doc_ids) if wanted.allow is None else set(doc_ids) & set(wanted.allow)
+        snapshot = self.table.snapshot()
+        bits = {doc_id: snapshot.allowed([doc_id], wanted.forbid, wanted.where) for doc_id in some}
+        return {doc_id for doc_id, one in bits.items() if one is None or one.any()}
 
     def _spelling(self, tokens: tuple[int, ...]) -> str:
         if not tokens:

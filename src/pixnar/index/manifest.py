@@ -15,6 +15,7 @@ from pixnar.storage import atomic_write
 
 NAME = "manifest.json"
 _FORMAT, _VERSION = "pixnar-index", 1
+_KEYS = ("version", "files", "rule", "fusion", "depth", "expansion")  # without which an index cannot be opened
 _BLOCK = 1 << 22
 _NOT_SHIPPED = ("work", NAME)  # checkpoints of an unfinished fit, and the manifest itself
 
@@ -42,10 +43,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise FileFormatError(f"{path} is damaged ({error}): copy or build the index again") from error
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise FileFormatError(f"{path} is not the manifest of an index: give the folder that pixnar fit wrote")
-    if content["version"] > _VERSION:
+    if content.get("version", _VERSION) > _VERSION:
         raise FileFormatError(
             f"{path} has format {content['version']}, this release reads up to {_VERSION}: upgrade pixnar"
         )
+    missing = [key for key in _KEYS if key not in content]
+    if missing:
+        raise FileFormatError(f"{path} does not say {missing[0]!r}: copy or build the index again")
     for name, facts in content["files"].items():
         if _may_change(name):
             continue

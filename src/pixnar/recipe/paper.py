@@ -37,8 +37,8 @@ PAPER = Recipe(
         normalize=False,  # raw logits: l3 makes them log-probabilities
         tune=False,
     ),
-    evidence=Evidence(docids=False, text=False, tune=False),
-    fuse=Fuse(dense=False, bm25=False, tune=False),
+    evidence=Evidence(docids=False, text=False),
+    fuse=Fuse(dense=False, bm25=False),
     shortlist=Shortlist(m=4096, r=20000, k=5),
 )
 """What the paper says of training, scoring and shortlist; the vocabulary and the length of the run are the data's."""

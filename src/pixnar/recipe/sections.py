@@ -164,8 +164,6 @@ class Evidence:
     docids: bool = dial(True, "match them with all docids of a document taken together")
     text: bool = dial(True, "match them with the document's text as well")
     expansion: int = dial(200, "best tokens of slot 0 that are matched", 0, 2**31)
-    weight: float = dial(0.0, "weight of this evidence beside the docid score; 0 with tune: chosen on dev", 0, 1e6)
-    tune: bool = dial(True, "choose the weight on dev")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +173,7 @@ class Fuse:
     dense: bool = dial(True, "the encoder's own similarity of query and docid")
     bm25: bool = dial(True, "BM25 over docids and text")
     depth: int = dial(200, "documents of each list that are fused", 1, 2**31)
-    tune: bool = dial(True, "choose the weights on dev; without it all weigh the same")
+    dev_queries: int = dial(1000, "dev queries on which the weights are chosen, at most", 1, HUGE)
 
 
 @dataclass(frozen=True, kw_only=True)

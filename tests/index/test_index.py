@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pixnar.corpus import Document
+from pixnar.errors import FileFormatError, PixnarError
+from pixnar.evidence.fuse import Fusion
+from pixnar.fit import fit
+from pixnar.index import Hit, Index
+from pixnar.index.retriever import SOURCES
+from pixnar.recipe import Recipe, override
+from pixnar.shortlist.lists import Shortlist
+from pixnar.vocab import normalize
+from tests.fit.corpora import COUNTRIES, WORDS, settings, write_small
+from tests.model.tiny import save_encoder
+
+DOCUMENTS = 20
+QUERIES = ["balin demor", "Rovek!", "nothing of this is known", "fista"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index whose model knows nothing: random phrase vectors, one step of training."""
+    folder = tmp_path_factory.mktemp("home")
+    names = write_small(folder / "corpus", DOCUMENTS, 3)
+    (folder / "names.json").write_text(json.dumps({text: sorted(named) for text, named in names.items()}))
+    encoder = save_encoder(folder / "encoder", texts=WORDS)
+    wish = settings(encoder, model__head="random", train__steps=1, scoring__tune=False, scoring__copy=0.0)
+    fit(folder / "corpus", folder / "index", override(Recipe(), wish), cache=folder / "cache", threads=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def names(home: Path) -> dict[str, set[str]]:
+    read = json.loads((home / "names.json").read_text())
+    return {text: set(named) for text, named in read.items()}
+
+
+def with_fusion(folder: Path, weights: dict[str, float] | None) -> Path:
+    """The same index with other weights."""
+    path = folder / "manifest.json"
+    content = json.loads(path.read_text())
+    content["fusion"] = None if weights is None else Fusion(weights, dict.fromkeys(weights, 1.0)).to_dict()
+    path.write_text(json.dumps(content))
+    return folder
+
+
+@pytest.fixture(scope="module", params=["docids alone", "everything", "without shortlist"])
+def index(home: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Index:
+    copy = tmp_path_factory.mktemp("copy") / "index"
+    shutil.copytree(home / "index", copy)
+    weights = dict.fromkeys(SOURCES, 1.0) if request.param == "everything" else None
+    return Index.load(with_fusion(copy, weights), shortlist=request.param != "without shortlist")
+
+
+@pytest.fixture
+def copy(home: Path, tmp_path: Path) -> Path:
+    shutil.copytree(home / "index", tmp_path / "index")
+    return tmp_path / "index"
+
+
+def test_search(index: Index, names: dict[str, set[str]]) -> None:
+    many = index.search_batch(QUERIES, k=7)
+    assert [len(hits) for hits in many] == [7] * len(QUERIES)
+    spelled = {normalize(text): named for text, named in names.items()}
+    for query, hits in zip(QUERIES, many, strict=True):
+        assert len({hit.doc_id for hit in hits}) == 7
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+        assert all(isinstance(hit, Hit) and hit.doc_id in spelled[normalize(hit.docid)] for hit in hits)
+        alone = index.search(query, k=7)
+        assert [hit.doc_id for hit in alone] == [hit.doc_id for hit in hits]
+        assert [hit.score for hit in alone] == pytest.approx([hit.score for hit in hits], abs=1e-4)
+        assert index.search(query, k=3) == alone[:3]
+    assert index.search_batch([]) == []
+    assert index.search("balin", k=0) == []
+    assert len(index.search("balin", k=1000)) == DOCUMENTS
+    assert len(index.search("balin")) == 10
+    with pytest.raises(TypeError, match="for one query use search"):
+        index.search_batch("balin")
+
+
+def test_a_threshold(index: Index) -> None:
+    hits = index.search("balin demor", k=8)
+    least = hits[3].score
+    assert index.search("balin demor", k=8, threshold=least) == [hit for hit in hits if hit.score >= least]
+    assert index.search("balin demor", k=8, threshold=1e9) == []
+
+
+@pytest.mark.parametrize("query", ["", "   ", "?!", "\x00", "😀", "a" * 3000])
+def test_strange_queries(index: Index, query: str) -> None:
+    hits = index.search(query, k=4)
+    assert len(hits) == 4
+    assert all(np.isfinite(hit.score) for hit in hits)
+
+
+def test_filters(index: Index) -> None:
+    country = {f"d{i:02}": COUNTRIES[i % 3] for i in range(DOCUMENTS)}
+    german = {doc_id for doc_id, name in country.items() if name == "de"}
+    for query in QUERIES:
+        found = {hit.doc_id for hit in index.search(query, k=100, where='country = "de"')}
+        assert found == german
+        assert {hit.doc_id for hit in index.search(query, k=3, where='country = "de" and price < 7')} == {
+            "d00",
+            "d03",
+            "d06",
+        }
+        some = ["d05", "d07", "d11", "nobody"]
+        assert {hit.doc_id for hit in index.search(query, k=10, allow=some)} == {"d05", "d07", "d11"}
+        assert {hit.doc_id for hit in index.search(query, k=100, forbid=some)} == country.keys() - set(some)
+        assert {hit.doc_id for hit in index.search(query, k=5, allow=some, forbid=["d07"], where="price > 5")} == {
+            "d11"
+        }
+        assert len(index.search(query, k=5, where="price >= 10")) == 5  # k results where k exist
+        assert index.search(query, k=5, allow=[]) == []
+        assert {hit.doc_id for hit in index.search(query, k=2, allow=iter(some))} <= {"d05", "d07", "d11"}
+    batch = index.search_batch(QUERIES, k=100, allow=iter(["d05", "d07"]))
+    assert [{hit.doc_id for hit in hits} for hits in batch] == [{"d05", "d07"}] * len(QUERIES)
+    with pytest.raises(PixnarError) as caught:
+        index.search("balin", where="price <")
+    assert "\n" not in str(caught.value)
+
+
+def test_what_equals_a_docid_is_found_first(index: Index, names: dict[str, set[str]]) -> None:
+    """Whatever the model thinks; this one thinks nothing."""
+    texts = list(names)
+    for text, hits in zip(texts, index.search_batch(texts, k=4), strict=True):
+        wanted = names[text]
+        assert {hit.doc_id for hit in hits[: len(wanted)]} == wanted
+        assert all(normalize(hit.docid) == normalize(text) for hit in hits[: len(wanted)])
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+        assert len(hits) == 4
+    for text in texts[:6]:
+        shouted = f"  {text.upper().replace(' ', '   ')} "
+        assert index.search(shouted, k=1)[0].doc_id in names[text]
+
+
+def test_what_equals_a_docid_and_a_filter(index: Index, names: dict[str, set[str]]) -> None:
+    for text, wanted in names.items():
+        hits = index.search(text, k=20, forbid=wanted)
+        assert not {hit.doc_id for hit in hits} & wanted
+        assert len(hits) == DOCUMENTS - len(wanted)
+        other = "d15" if "d15" not in wanted else "d16"
+        assert index.search(text, k=1, forbid=[other])[0].doc_id in wanted
+        assert index.search(text, k=1, where="price >= 0")[0].doc_id in wanted
+        for doc_id in wanted:
+            first = index.search(text, k=1, allow=[other, doc_id])[0]
+            assert (first.doc_id, normalize(first.docid)) == (doc_id, normalize(text))
+            assert index.search(text, k=1, where=f"price != {int(doc_id[1:])}")[0].doc_id != doc_id
+
+
+def test_explain(index: Index, names: dict[str, set[str]]) -> None:
+    text = next(iter(names))
+    for query in (text, "balin demor", ""):
+        told = index.explain(query, k=3)
+        assert json.loads(json.dumps(told)) == told
+        assert told["query"] == normalize(query)
+        assert [hit["doc_id"] for hit in told["hits"]] == [hit.doc_id for hit in index.search(query, k=3)]
+        assert all(set(hit["sources"]) <= set(SOURCES) for hit in told["hits"])
+        gains = [gain for _, gain in told["expected"]]
+        assert gains == sorted(gains, reverse=True)
+
+
+def test_a_shortlist_of_all_tokens_changes_nothing(home: Path) -> None:
+    whole, listed = Index.load(home / "index", shortlist=False), Index.load(home / "index")
+    size = whole.table.vocab_size
+    assert listed.retriever.shortlist is not None
+    width = listed.retriever.shortlist.c.shape[1]
+    listed.retriever.shortlist = Shortlist(np.ones((1, width), np.float32), np.arange(size, dtype=np.uint32)[None], 1)
+    for one, other in zip(whole.search_batch(QUERIES), listed.search_batch(QUERIES), strict=True):
+        assert [hit.doc_id for hit in one] == [hit.doc_id for hit in other]
+        assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other], abs=1e-4)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_new_documents_are_found(copy: Path, fused: bool) -> None:
+    index = Index.load(with_fusion(copy, dict.fromkeys(SOURCES, 1.0) if fused else None))
+    document = Document("new", "New", "", {"country": "de", "price": 99})
+    index.table.add("new", ["balin stapol unheard of"], document)
+    assert index.search("Balin stapol unheard of", k=1)[0].doc_id == "new"
+    assert [hit.doc_id for hit in index.search("anything", where="price = 99")] == ["new"]
+    index.table.remove("d03")
+    assert "d03" not in {hit.doc_id for hit in index.search("anything", k=100)}
+    again = Index.load(copy)  # a changed table is still a whole index
+    again.verify()
+    assert again.search("balin stapol unheard of", k=1)[0].doc_id == "new"
+
+
+def files_of(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
+
+
+def test_verify_finds_a_flipped_byte(copy: Path) -> None:
+    index = Index.load(copy)
+    assert index.verify() > 8
+    listed = set(index.manifest["files"])
+    for name in files_of(copy):
+        if name == "manifest.json" or name.endswith("lock"):
+            continue
+        assert name in listed
+        path = copy / name
+        whole = path.read_bytes()
+        size = len(whole.rstrip(b"\0"))  # zeros may be padding, which means nothing
+        for place in {len(whole[: size // 2].rstrip(b"\0")) - 1, size - 1}:
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+            with pytest.raises(FileFormatError) as caught:
+                index.verify()
+            assert "\n" not in str(caught.value)
+            assert name in str(caught.value)
+        path.write_bytes(whole)
+    index.verify()
+
+
+def rewritten(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    path = folder / "manifest.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(change(content) or content))
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(FileFormatError) as caught:
+        Index.load(folder)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(folder) in message
+    return message
+
+
+def test_a_missing_or_cut_file(copy: Path) -> None:
+    for name in files_of(copy):
+        if name == "manifest.json" or name.endswith("lock"):
+            continue
+        path = copy / name
+        whole = path.read_bytes()
+        path.unlink()
+        message = refused(copy)
+        if not name.startswith("docids/"):  # the table has words of its own
+            assert f"{path} is missing" in message
+            path.write_bytes(whole[:-1])
+            assert f"{len(whole) - 1} bytes" in refused(copy)
+        path.write_bytes(whole)
+    Index.load(copy).verify()
+
+
+def test_what_is_no_index(copy: Path, tmp_path: Path) -> None:
+    assert "is no index" in refused(tmp_path / "nothing")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "is no index" in refused(empty)
+    (empty / "work").mkdir()
+    assert "not finished" in refused(empty)
+    assert "is no index" in refused(tmp_path / "index" / "priors.pixnar")
+
+    rewritten(copy, lambda content: content | {"version": 99})
+    message = refused(copy)
+    assert "99" in message
+    assert "upgrade" in message
+    rewritten(copy, lambda content: content | {"version": 1, "format": "other"})
+    assert "not the manifest of an index" in refused(copy)
+    for text in ("[]", "{}", "{", '{"format": "pixnar-index"}', '{"format": "pixnar-index", "version": 1}'):
+        (copy / "manifest.json").write_text(text)
+        refused(copy)
+
+
+def test_parts_that_do_not_fit(copy: Path, home: Path, tmp_path: Path) -> None:
+    """A model of another vocabulary."""
+    wish = settings(home / "encoder", vocab__size=560, train__steps=1, shortlist__learn=False)
+    fit(home / "corpus", tmp_path / "other", override(Recipe(), wish), cache=home / "cache", threads=1)
+    shutil.rmtree(copy / "docids")
+    shutil.copytree(tmp_path / "other" / "docids", copy / "docids")
+    assert "tokens" in refused(copy)

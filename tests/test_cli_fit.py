@@ -1,0 +1,102 @@
+"""From a corpus to answers on the command line, as a user meets it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .fit.corpora import WORDS, write_small
+from .model.tiny import save_encoder
+from .test_cli import fails, pixnar
+
+DIALS = ("train.steps=8", "train.minutes=0", "train.batch=16", "train.patience=0", "shortlist.minutes=0.02")
+QUICK = tuple(part for dial in DIALS for part in ("--set", dial))
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus and its index."""
+    folder = tmp_path_factory.mktemp("cli")
+    write_small(folder / "corpus")
+    save_encoder(folder / "encoder", texts=[" ".join(WORDS)])
+    done = pixnar("fit", folder / "corpus", "-o", folder / "index", *_with(folder), "--json", folder / "fit.json")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def _with(folder: Path) -> tuple[str | Path, ...]:
+    return (*QUICK, "--encoder", folder / "encoder", "--cache", folder / "cache")
+
+
+def test_fit_tells_what_it_did(home: Path) -> None:
+    told = json.loads((home / "fit.json").read_text())
+    assert told["facts"]["steps"] == 8
+    assert set(told["dev"]) == {"docids", "with evidence", "with fusion"}
+    assert told["dev"]["with fusion"]["MRR@10"] >= told["dev"]["docids"]["MRR@10"]
+    assert (home / "index/training/loss.png").read_bytes().startswith(b"\x89PNG")
+    assert not (home / "index/work").exists()
+
+
+def test_search_finds_a_docid_by_its_own_words(home: Path) -> None:
+    row = json.loads((home / "corpus/docids.jsonl").read_text().splitlines()[9])
+    done = pixnar("search", home / "index", row["docid"], "-k", "3", "--json")
+    assert done.returncode == 0, done.stderr
+    hits = json.loads(done.stdout)["hits"]
+    assert len(hits) == 3
+    assert hits[0]["doc_id"] == row["_id"]
+    plain = pixnar("search", home / "index", row["docid"], "-k", "3", "--full")
+    assert row["_id"] in plain.stdout.splitlines()[0]
+    explained = json.loads(pixnar("search", home / "index", row["docid"], "--explain").stdout)
+    assert explained["hits"][0]["sources"]["docids"] > 0
+    assert explained["own"]
+
+
+def test_where_restricts(home: Path) -> None:
+    done = pixnar("search", home / "index", "balin mor", "--where", 'country = "fr"', "-k", "50", "--json")
+    found = {hit["doc_id"] for hit in json.loads(done.stdout)["hits"]}
+    assert found == {f"d{i:02}" for i in range(50) if i % 3 == 1}
+
+
+def test_evaluate_writes_figures_and_a_run(home: Path) -> None:
+    done = pixnar(
+        "evaluate", home / "index", home / "corpus", "--run", home / "dev.trec", "--json", home / "dev.json", "--full"
+    )
+    assert done.returncode == 0, done.stderr
+    figures = json.loads((home / "dev.json").read_text())
+    assert figures["queries"] == 50
+    assert figures["figures"]["R@100"] == 1.0
+    query, q0, _, rank, score, _ = (home / "dev.trec").read_text().splitlines()[0].split()
+    assert (query.startswith("dev"), q0, rank) == (True, "Q0", "1")
+    float(score)
+    told = json.loads((home / "fit.json").read_text())["dev"]["with fusion"]["MRR@10"]
+    assert figures["figures"]["MRR@10"] == pytest.approx(told, abs=0.02)
+
+
+def test_shortlist_sweeps(home: Path) -> None:
+    done = pixnar(
+        "shortlist", home / "index", home / "corpus", "--m", "4", "--r", "20,40", "--k", "1,2", "--minutes", "0.02",
+        "--plot", home / "sweep.png", "--json", home / "sweep.json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = json.loads((home / "sweep.json").read_text())
+    learned = [row for row in told["rows"] if row["kind"] == "learned"]
+    assert {(row["r"], row["k"]) for row in learned} == {(20, 1), (20, 2), (40, 1), (40, 2)}
+    assert all(0 <= row["recall"] <= 1 for row in learned)
+    assert (home / "sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_bad_input_is_one_line(home: Path, tmp_path: Path) -> None:
+    index, corpus = home / "index", home / "corpus"
+    fails("holds a finished index", "fit", corpus, "-o", index, *_with(home))
+    fails("train.bach", "fit", corpus, "-o", tmp_path / "i", "--set", "train.bach=3")
+    fails("not both", "fit", corpus, "-o", tmp_path / "i", "--paper", "--recipe", "x.toml")
+    fails("cannot load the encoder", "fit", corpus, "-o", tmp_path / "i", "--encoder", tmp_path / "none")
+    fails("is no index", "search", tmp_path, "words")
+    fails("no judged queries", "evaluate", index, corpus, "--split", "test")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/letter.txt").touch()
+    fails("is not empty", "fit", corpus, "-o", tmp_path / "mine")
+    fails("would be lost", "fit", corpus, "-o", tmp_path / "mine", "--overwrite")
+    assert (tmp_path / "mine/letter.txt").exists()
