@@ -1,7 +1,8 @@
 """What each element of the ranking is worth: the paper's recipe, then one element after the other, on dev.
 
 Behind ``pixnar bench ranking``. Per corpus, vectors, docid table and dev queries are shared by all rows; rows that only
-change the scoring reuse the same weights. Every training run gets the same budget.
+change the scoring reuse the same weights. Every training run takes the same number of steps,
+so that a busy machine does not decide.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pixnar.evidence.ngrams import Ngrams
 from pixnar.evidence.ranking import best
 from pixnar.evidence.vectors import DocidVectors
 from pixnar.fit.lists import make_shortlist
-from pixnar.fit.run import scorer_of, x_of
+from pixnar.fit.parts import scorer_of, x_of
 from pixnar.fit.tune import docid_mrr, gather, ranked, tune_fusion, tune_rule
 from pixnar.index.retriever import BM25, DENSE, DOCIDS, EXPANSION, OWN, Query, Retriever
 from pixnar.model.build import build_model, calibrate
@@ -51,7 +52,7 @@ LIKELIHOOD = ScoreRule(
 )
 """The paper's score: Σ log P of each slot's token and of the end."""
 
-_TUNED = 250  # dev queries on which dials are chosen
+_TUNED = 200  # dev queries on which dials are chosen
 _DEPTH = 150
 Ranked = list[list[str]]
 
@@ -120,7 +121,7 @@ class _Bench:
 def run(
     corpora: Sequence[str],
     *,
-    minutes: float,
+    steps: int,
     queries: int = 1000,
     cache: Path | None = None,
     size: int = 131072,
@@ -130,14 +131,14 @@ def run(
 ) -> dict[str, Any]:
     """Measure all rows on each corpus; what is done is written to `out` after every corpus."""
     console = Console()
-    results: dict[str, Any] = {"environment": environment(), "minutes": minutes, "queries": queries, "corpora": {}}
+    results: dict[str, Any] = {"environment": environment(), "steps": steps, "queries": queries, "corpora": {}}
     if out and out.exists():
         results["corpora"] = json.loads(out.read_text())["corpora"]
     for corpus in corpora:
         name = Path(corpus).name if Path(corpus).name != "corpus" else "demo"
         with tempfile.TemporaryDirectory() as folder:
-            rows, facts = _corpus(corpus, name, minutes, queries, cache, size, seed, Path(folder), wordpiece, console)
-        results["corpora"][name] = {"minutes": minutes, "queries": facts.pop("queries"), "facts": facts, "rows": rows}
+            rows, facts = _corpus(corpus, name, steps, queries, cache, size, seed, Path(folder), wordpiece, console)
+        results["corpora"][name] = {"steps": steps, "queries": facts.pop("queries"), "facts": facts, "rows": rows}
         if out:
             with atomic_write(out) as file:
                 file.write(json.dumps(results, indent=1).encode())
@@ -148,7 +149,7 @@ def run(
 def _corpus(
     corpus: str,
     name: str,
-    minutes: float,
+    steps: int,
     n_queries: int,
     cache: Path | None,
     size: int,
@@ -172,7 +173,7 @@ def _corpus(
         figures = "  ".join(f"{key} {100 * value:.1f}" for key, value in rows[label].items())
         console.print(f"{name:>14}  {label:<46} {figures}", highlight=False)
 
-    bench = _bench(name, corpus, Vocabulary.build(texts, size=size), dev, features, minutes, seed, folder / "phrase")
+    bench = _bench(name, corpus, Vocabulary.build(texts, size=size), dev, features, steps, seed, folder / "phrase")
     facts |= {"tokens": len(bench.data.vocabulary), "slots": bench.slots}
     documents = {document.doc_id: f"{document.title} {document.text}" for document in source.documents()}
     _baselines(bench, documents, note)
@@ -195,7 +196,7 @@ def _corpus(
     rule = bench.tuned(model, rule, ["prior_weight", "copy", "length_norm", "aggregate"])
     note("+ ranking loss", bench.by_docids(model, rule))
     facts["rule"] = rule.to_dict()
-    shortlist = make_shortlist(model, bench.data, ShortlistWish(minutes=max(0.5, minutes / 2)), seed)
+    shortlist = make_shortlist(model, bench.data, ShortlistWish(minutes=1.0), seed)
     sizes = [
         len(q.tokens) for q in _with(bench.retriever(model, rule), shortlist, bench, model) if q.tokens is not None
     ]
@@ -208,7 +209,7 @@ def _corpus(
     note("the same on the learned shortlist", bench.by_docids(model, rule, shortlist))
     _evidence_and_fusion(bench, model, rule, documents, note, facts)
     if wordpiece:
-        _wordpiece(corpus, bench, no_copy, minutes, seed, folder, texts, note, facts)
+        _wordpiece(corpus, bench, no_copy, steps, seed, folder, texts, note, facts)
     for label, against in (("+ ranking loss", "BM25, docids joined"), ("with fusion", "BM25, text + docids")):
         if label in runs and against in runs:
             pair = [reciprocal_ranks(runs[one], dev.relevant, 10) for one in (label, against)]
@@ -227,7 +228,7 @@ def _bench(
     vocabulary: TargetVocabulary,
     dev: Queries,
     features: FeatureCache,
-    minutes: float,
+    steps: int,
     seed: int,
     folder: Path,
 ) -> _Bench:
@@ -243,7 +244,15 @@ def _bench(
     def retriever(model: Nar, rule: ScoreRule) -> Retriever:
         return Retriever(table, scorer_of(model, priors, rule), ngrams, data.doc_ids)
 
-    options = replace(Recipe().train, minutes=minutes, seed=seed, patience=0)
+    options = replace(
+        Recipe().train,
+        minutes=0.0,
+        steps=steps,
+        seed=seed,
+        patience=0,
+        evaluate_every=max(1, steps // 3),
+        softmax="sampled",
+    )
     pooled = features.vectors(dev.texts).astype(np.float32)
     return _Bench(name, data, dev, features, retriever, slots, priors, options, pooled, folder)
 
@@ -308,7 +317,7 @@ def _wordpiece(
     corpus: str,
     phrase: _Bench,
     rule: ScoreRule,
-    minutes: float,
+    steps: int,
     seed: int,
     folder: Path,
     texts: list[str],
@@ -316,10 +325,10 @@ def _wordpiece(
     facts: dict[str, Any],
 ) -> None:
     vocabulary = TokenizerVocabulary.from_pretrained(place_of(MINILM), texts)
-    bench = _bench(phrase.name, corpus, vocabulary, phrase.dev, phrase.features, minutes, seed, folder / "wordpiece")
+    bench = _bench(phrase.name, corpus, vocabulary, phrase.dev, phrase.features, steps, seed, folder / "wordpiece")
     model, facts["word-pieces"] = bench.trained("w", ranking=0.0)
     tuned = bench.tuned(model, rule, ["order", "prior_weight", "length_norm", "aggregate"], orders=True)
-    note("word-pieces, no copy, equal budget", bench.by_docids(model, tuned))
+    note("word-pieces, no copy, equal steps", bench.by_docids(model, tuned))
 
 
 def _table(name: str, rows: dict[str, dict[str, float]]) -> Table:

@@ -16,30 +16,34 @@ from pixnar.train import log
 from tests.train.runs import killed
 
 
-def main(folder: Path, settings: list[str], moments: list[str]) -> None:
-    """Fit the corpus in a folder twice: to `whole` in one go, to `broken` with kills when some files are there."""
+def main(folder: Path, wishes: list[list[str]], moments: list[str]) -> None:
+    """Fit the corpus in a folder twice for each recipe: in one go, and with kills when some files are there."""
     torch.set_num_threads(1)
-    recipe = override(Recipe(), settings)
-    broken = folder / "broken"
+    for i, wish in enumerate(wishes):
+        recipe = override(Recipe(), wish)
+        for moment in moments:
+            killed(
+                lambda to=folder / f"broken{i}", recipe=recipe: _fit(folder, to, recipe, slow=True),  # type: ignore[misc]
+                _there(folder / f"broken{i}", moment),
+            )
+            assert not (folder / f"broken{i}" / "manifest.json").exists()
+        _fit(folder, folder / f"broken{i}", recipe)
+        _fit(folder, folder / f"whole{i}", recipe)
 
-    def slow(_: str, __: int, ___: int | None) -> None:
+
+def _fit(folder: Path, to: Path, recipe: Recipe, *, slow: bool = False) -> None:
+    def wait(_: str, __: int, ___: int | None) -> None:
         time.sleep(0.01)  # so that it can be killed where we want
 
-    def again() -> object:
-        return fit(folder / "corpus", broken, recipe, cache=folder / "cache-broken", threads=1, progress=slow)
+    cache = folder / f"cache-{to.name}"
+    fit(folder / "corpus", to, recipe, cache=cache, threads=1, progress=wait if slow else None)
 
-    def there(moment: str) -> Callable[[], bool]:
-        name, _, step = moment.partition(":")
-        if not step:
-            return (broken / name).exists
-        return lambda: (broken / name).exists() and len(log.read((broken / name).parent)) >= int(step)
 
-    for moment in moments:
-        killed(again, there(moment))
-        assert not (broken / "manifest.json").exists()
-    again()
-    fit(folder / "corpus", folder / "whole", recipe, cache=folder / "cache-whole", threads=1)
-    print(json.dumps("done"))
+def _there(folder: Path, moment: str) -> Callable[[], bool]:
+    """Whether a file is there, and if it is a log, whether it has so many rows."""
+    name, _, rows = moment.partition(":")
+    path = folder / name
+    return (lambda: path.exists() and len(log.read(path.parent)) >= int(rows)) if rows else path.exists
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def own_docids(names: dict[str, set[str]]) -> tuple[list[str], list[set[str]]]:
 
 
 def test_the_model_memorises(tmp_path: Path, encoder: Path) -> None:
-    """From nothing: a random encoder, random phrase vectors. Every docid finds its document, with no help but theirs."""
+    """From nothing: a random encoder, random phrase vectors. Every docid finds its document, with no other help."""
     names = write_small(tmp_path / "corpus", 50, 4)
     wish = settings(
         encoder,
@@ -208,30 +208,29 @@ def test_a_corpus_of_one_document(tmp_path: Path, encoder: Path) -> None:
     assert [hit.doc_id for hit in Index.load(tmp_path / "index").search("anything")] == ["d"]
 
 
-@pytest.mark.parametrize("changes", [{}, {"train__fine_tune": 0.5}])
-def test_killed_and_started_again(tmp_path: Path, encoder: Path, changes: dict[str, Any]) -> None:
+def test_killed_and_started_again(tmp_path: Path, encoder: Path) -> None:
     """Killed with SIGKILL at every stage, a fit gives the index that it would have given otherwise."""
     write_small(tmp_path / "corpus", 12, 3)
-    wish = settings(encoder, train__steps=12, shortlist__learn=False, **changes)
-    moments = ["work/fit.json", "work/vocabulary", "docids", "work/training/log.jsonl:8", "model/model.json"]
-    command = [sys.executable, "-m", "tests.fit.kills", str(tmp_path), json.dumps(wish), json.dumps(moments)]
+    wishes = [settings(encoder, train__steps=9, shortlist__learn=False, train__fine_tune=share) for share in (0.0, 0.5)]
+    moments = ["work/fit.json", "docids", "work/training/log.jsonl:7", "model/model.json"]
+    command = [sys.executable, "-m", "tests.fit.kills", str(tmp_path), json.dumps(wishes), json.dumps(moments)]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=250
     )
     assert done.returncode == 0, done.stderr
-    whole, broken = Index.load(tmp_path / "whole"), Index.load(tmp_path / "broken")
-    broken.verify()
-    assert broken.manifest["rule"] == whole.manifest["rule"]
-    assert broken.manifest["dev"] == whole.manifest["dev"]
-    queries = ["balin demor", "bamor", "rovek fista"]
-    assert broken.search_batch(queries) == whole.search_batch(queries)
-    files = {
-        name: facts["xxh3"]
-        for name, facts in whole.manifest["files"].items()
-        if not name.startswith(("training/", "docids/"))
-    }
-    assert {name: broken.manifest["files"][name]["xxh3"] for name in files} == files
-    assert broken.manifest["facts"] == whole.manifest["facts"]
+    for i in range(len(wishes)):
+        whole, broken = Index.load(tmp_path / f"whole{i}"), Index.load(tmp_path / f"broken{i}")
+        broken.verify()
+        queries = ["balin demor", "bamor", "rovek fista"]
+        assert broken.search_batch(queries) == whole.search_batch(queries)
+        for part in ("rule", "fusion", "dev", "facts", "recipe"):
+            assert broken.manifest[part] == whole.manifest[part]
+        files = {
+            name: facts["xxh3"]
+            for name, facts in whole.manifest["files"].items()
+            if not name.startswith(("training/", "docids/"))
+        }
+        assert {name: broken.manifest["files"][name]["xxh3"] for name in files} == files
 
 
 def message_of(corpus: Path, output: Path, wish: list[str], **how: Any) -> str:

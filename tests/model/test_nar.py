@@ -19,6 +19,10 @@ from pixnar.vocab import Vocabulary
 from tests.model.tiny import KINDS, TEXTS, WIDTH, save_encoder
 
 SLOTS = 3
+DAMAGES = [
+    *("gone", "no-json", "bad-json", "list", "foreign", "newer", "keys"),
+    *("no-tensors", "bad-tensors", "no-head", "other-slots", "no-encoder", "bad-encoder"),
+]
 
 
 def make(folder: Path, kind: str = "bert", design: str = "mlp", *, bias: bool = True) -> Nar:
@@ -78,11 +82,7 @@ def test_mask_slots_have_no_kept_vectors(tmp_path: Path) -> None:
         make_slots("star", WIDTH, SLOTS, 16)
 
 
-@pytest.mark.parametrize(
-    "damage",
-    ["gone", "no-json", "bad-json", "list", "foreign", "newer", "keys", "no-tensors", "bad-tensors", "no-head"]
-    + ["other-slots", "no-encoder", "bad-encoder"],
-)
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_or_foreign_folder(tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     where = tmp_path / "model"

@@ -8,17 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import WordPiece
-from transformers import (
-    BertConfig,
-    BertModel,
-    DebertaV2Config,
-    DebertaV2Model,
-    ModernBertConfig,
-    ModernBertModel,
-    PreTrainedTokenizerFast,
-)
+
+_hf: Any = transformers  # whose classes are not typed
 
 KINDS = ("bert", "deberta", "modernbert")
 WIDTH = 32
@@ -34,7 +28,7 @@ _SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "s
 _SPECIAL |= {"mask_token": "[MASK]"}
 
 
-def tokenizer(texts: Sequence[str] = TEXTS) -> PreTrainedTokenizerFast:
+def tokenizer(texts: Sequence[str] = TEXTS) -> Any:
     """The words of some texts; every other word falls into letters. (A trained one is not always the same.)"""
     letters = string.ascii_lowercase + string.digits
     words = {word for text in texts for word in text.split() if len(word) > 1}
@@ -42,10 +36,10 @@ def tokenizer(texts: Sequence[str] = TEXTS) -> PreTrainedTokenizerFast:
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
     made = Tokenizer(WordPiece(vocabulary, unk_token="[UNK]"))
     made.normalizer = normalizers.BertNormalizer(lowercase=True)
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # type: ignore[no-untyped-call]
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     ends = [(name, vocabulary[name]) for name in ("[CLS]", "[SEP]")]
     made.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
-    return PreTrainedTokenizerFast(tokenizer_object=made, **_SPECIAL)
+    return _hf.PreTrainedTokenizerFast(tokenizer_object=made, **_SPECIAL)
 
 
 def body(kind: str, size: int, seed: int = 0) -> Any:
@@ -61,15 +55,15 @@ def body(kind: str, size: int, seed: int = 0) -> Any:
         "pad_token_id": 0,
     }
     if kind == "bert":
-        made = BertModel(BertConfig(**shape), add_pooling_layer=False)
+        made = _hf.BertModel(_hf.BertConfig(**shape), add_pooling_layer=False)
         made.embeddings.word_embeddings.weight.data.mul_(5.0)  # or places would outweigh words
         return made
     if kind == "deberta":
         more = {"relative_attention": True, "position_biased_input": False, "pos_att_type": ["p2c", "c2p"]}
         more |= {"position_buckets": 16, "share_att_key": True, "norm_rel_ebd": "layer_norm", "type_vocab_size": 0}
-        return DebertaV2Model(DebertaV2Config(**shape, **more))
+        return _hf.DebertaV2Model(_hf.DebertaV2Config(**shape, **more))
     ids = {"bos_token_id": 2, "cls_token_id": 2, "eos_token_id": 3, "sep_token_id": 3}
-    return ModernBertModel(ModernBertConfig(**shape, **ids, local_attention=8, global_attn_every_n_layers=2))
+    return _hf.ModernBertModel(_hf.ModernBertConfig(**shape, **ids, local_attention=8, global_attn_every_n_layers=2))
 
 
 def save_encoder(folder: Path, kind: str = "bert", *, seed: int = 0, texts: Sequence[str] = TEXTS) -> Path:

@@ -95,7 +95,7 @@ def test_gradients_are_those_of_the_formula() -> None:
 
     assert torch.autograd.gradcheck(summed, (scores,))
     hidden = scores.masked_fill(torch.tensor([[False, True, False]]), -torch.inf)
-    summed(hidden).sum().backward()
+    summed(hidden).sum().backward()  # type: ignore[no-untyped-call]
     assert scores.grad is not None
     assert scores.grad.tolist() == [[1.0, 0.0, 1.0]]  # what is masked out gets none, and no nan
 

@@ -100,7 +100,7 @@ def test_against_the_formulas(name: str, bias: bool, x: Floats) -> None:
 
 
 def test_how_the_decoder_is_to_match() -> None:
-    orders = {order: scorer(ScoreRule(order=order)).order for order in ("bag", "any", "slots")}  # type: ignore[arg-type]
+    orders = {order: scorer(ScoreRule(order=order)).order for order in ("bag", "any", "slots")}
     assert orders == {"bag": "any", "any": "any", "slots": "slots"}
 
 

@@ -69,10 +69,10 @@ def test_which_weights_move(made: World, tmp_path: Path, design: str) -> None:
 def test_killed_and_started_again(tmp_path: Path) -> None:
     """Twice killed with SIGKILL at some moment: the losses are those of a run that was not."""
     wishes: list[dict[str, Any]] = [
-        {"steps": 15},
+        {"steps": 14},
         {"steps": 14, "fine_tune": 0.5},
-        {"steps": 14, "fine_tune": 0.5, "softmax": "sampled", "sample": 50, "minutes": 60.0},
-        {"steps": 14, "design": "mask", "optimizer": "adam"},
+        {"steps": 13, "fine_tune": 0.5, "softmax": "sampled", "sample": 50, "minutes": 60.0},
+        {"steps": 13, "design": "mask", "optimizer": "adam"},
     ]
     command = [sys.executable, "-m", "tests.train.runs", str(tmp_path), json.dumps(wishes), "[5, 11]"]
     done = subprocess.run(

@@ -91,24 +91,24 @@ def decode(
 @commands.command("ranking")
 def ranking(
     corpora: Annotated[list[str], typer.Argument(help="Corpus folders with a dev split.")],
-    minutes: Annotated[float, typer.Option(help="Budget of every training run.")] = 2.0,
+    steps: Annotated[int, typer.Option(help="Steps of every training run.", min=1)] = 500,
     queries: Annotated[int, typer.Option(help="Dev queries: a sample of so many.", min=1)] = 1000,
     size: Annotated[int, typer.Option(help="Most tokens of the phrase vocabulary.", min=512)] = 131072,
     seed: Annotated[int, typer.Option(help="Of the training runs.")] = 0,
     cache: Annotated[Path | None, typer.Option(help="Where vectors of texts are kept between runs.")] = None,
-    wordpiece: Annotated[bool, typer.Option(help="Also word-piece targets at an equal budget.")] = True,
+    wordpiece: Annotated[bool, typer.Option(help="Also word-piece targets at equal steps.")] = True,
     json_file: JsonFile = None,
 ) -> None:
     """What each element of the ranking is worth, from the paper's recipe on, beside BM25 and dense retrieval.
 
-    [bold]pixnar bench ranking CORPUS --minutes 2 --json ranking.json[/bold]
+    [bold]pixnar bench ranking CORPUS --steps 500 --json ranking.json[/bold]
     """
     from pixnar.benchmarks import ranking as benchmark
     from pixnar.fit.run import default_cache
 
     benchmark.run(
         corpora,
-        minutes=minutes,
+        steps=steps,
         queries=queries,
         cache=cache or default_cache(),
         size=size,

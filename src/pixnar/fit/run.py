@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from pixnar.corpus import Corpus, open_corpus
@@ -19,26 +18,23 @@ from pixnar.docids import DocidTable, build_table
 from pixnar.errors import PixnarError
 from pixnar.evaluate.metrics import summary
 from pixnar.evaluate.queries import Queries, read_queries
-from pixnar.evidence.bm25 import Bm25
-from pixnar.evidence.documents import DocumentEvidence
 from pixnar.evidence.ngrams import Ngrams
-from pixnar.evidence.vectors import DocidVectors
+from pixnar.fit.folder import claim, put_in_place
 from pixnar.fit.lists import make_shortlist
+from pixnar.fit.parts import scorer_of, start_rule, x_of
+from pixnar.fit.sources import Sources
 from pixnar.fit.tune import docid_mrr, gather, ranked, tune_fusion, tune_rule, with_rule
 from pixnar.index.files import (
-    BM25_FILE,
     DOCIDS,
-    EVIDENCE,
     MODEL,
     PRIORS,
     SHORTLIST,
     TRAINING,
     UNITS,
-    VECTORS,
     write_priors,
     write_units,
 )
-from pixnar.index.manifest import NAME, write_manifest
+from pixnar.index.manifest import write_manifest
 from pixnar.index.retriever import BM25, DENSE, EXPANSION, OWN, Query, Retriever
 from pixnar.index.retriever import DOCIDS as DOCID_SCORE
 from pixnar.model.build import build_model, calibrate
@@ -48,7 +44,6 @@ from pixnar.model.nar import Nar
 from pixnar.progress import Progress
 from pixnar.recipe import Recipe, to_dict
 from pixnar.scoring import Priors, ScoreRule
-from pixnar.search.query import QueryScorer
 from pixnar.shortlist.lists import Shortlist
 from pixnar.storage import atomic_write
 from pixnar.train.data import TrainingData
@@ -87,13 +82,14 @@ def fit(
     source = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
     folder = Path(output)
     wanted = recipe or Recipe()
-    _claim(folder, source, wanted, overwrite=overwrite)
+    place = claim(folder, source, wanted, overwrite=overwrite)
     run = _Fit(
-        source, folder, wanted, Path(cache) if cache else default_cache(), threads, progress, say or (lambda _: None)
+        source, place, wanted, Path(cache) if cache else default_cache(), threads, progress, say or (lambda _: None)
     )
     report = run.all()
     if not keep_work:
-        shutil.rmtree(folder / "work", ignore_errors=True)
+        shutil.rmtree(place / "work", ignore_errors=True)
+    put_in_place(place, folder)
     return report
 
 
@@ -177,7 +173,7 @@ class _Fit:
         if (path / "model.json").exists():
             self.report.facts |= json.loads(known.read_bytes()) if known.exists() else {}
             self.features = FeatureCache(self._encoder(path / "encoder"), self.cache / "features")
-            self._input_vectors(data)
+            self._later_vectors(data)
             return Nar.from_pretrained(path)
         wish = self.recipe.model
         encoder = self._encoder(wish.encoder)
@@ -194,12 +190,15 @@ class _Fit:
             seed=self.recipe.train.seed,
             progress=self.progress,
         )
-        self._input_vectors(data)
+        options = self.recipe.train
+        if (wish.slot_design == "mlp" and options.fine_tune < 1) or options.negatives:
+            self._input_vectors(data)
         trained = self._train(model, data, table, priors, dev)
         model.cpu().eval()
         if model.design == "mask" or self.recipe.train.fine_tune:  # the encoder is another now
             self.features = FeatureCache(model.encoder, self.cache / "features")
-            self._input_vectors(data)
+            data.vectors = None
+        self._later_vectors(data)
         self._calibrate(model, data, dev)
         self.report.facts |= {"steps": trained.steps, "best_step": trained.best_step, "softmax": trained.softmax}
         with atomic_write(known) as file:
@@ -209,6 +208,12 @@ class _Fit:
 
     def _encoder(self, name: str | Path) -> Encoder:
         return Encoder.load(name, max_pieces=self.recipe.model.max_pieces)
+
+    def _later_vectors(self, data: TrainingData) -> None:
+        """What the shortlist and dense fusion need, by the encoder as it is after training."""
+        listed = self.recipe.shortlist.learn and self.recipe.model.slot_design == "mlp"
+        if data.vectors is None and (listed or self.recipe.fuse.dense):
+            self._input_vectors(data)
 
     def _input_vectors(self, data: TrainingData) -> None:
         vectors = self.features.vectors(data.docids, self.progress, "encoding docids")
@@ -285,9 +290,8 @@ class _Fit:
             table, scorer_of(model, priors, start_rule(self.recipe)), Ngrams(data.vocabulary), data.doc_ids
         )
         retriever.depth, retriever.expansion = self.recipe.fuse.depth, self.recipe.evidence.expansion
-        retriever.evidence = self._evidence(data)
-        retriever.bm25 = self._bm25(data)
-        retriever.vectors = self._vectors(data)
+        sources = Sources(self.corpus, data, self.folder, self.recipe, self.progress)
+        retriever.evidence, retriever.bm25, retriever.vectors = sources.evidence(), sources.bm25(), sources.vectors()
         if not len(dev):
             return retriever, []
         x, pooled = self._dev_vectors(model, dev)
@@ -298,45 +302,6 @@ class _Fit:
             pooled = self.features.vectors(dev.texts).astype(np.float32)
             return x_of(model, dev.texts, pooled), pooled
         return model.query_vectors(dev.texts)
-
-    def _texts(self, data: TrainingData, *, docids: bool, text: bool) -> list[tuple[int, str]]:
-        unit = {doc_id: i for i, doc_id in enumerate(data.doc_ids)}
-        out: list[tuple[int, str]] = []
-        if docids:
-            out += [(int(d), data.docids[i]) for i, d in zip(data.pair_docid, data.pair_document, strict=True)]
-        if text:
-            for document in self.corpus.documents(self.progress):
-                if document.doc_id in unit:
-                    out.append((unit[document.doc_id], f"{document.title} {document.text}"))
-        return out
-
-    def _evidence(self, data: TrainingData) -> DocumentEvidence | None:
-        wish, path = self.recipe.evidence, self.folder / EVIDENCE
-        if not (wish.docids or wish.text):
-            return None
-        if not path.exists():
-            texts = self._texts(data, docids=wish.docids, text=wish.text)
-            DocumentEvidence.build(data.vocabulary, texts, len(data.doc_ids)).save(path)
-        return DocumentEvidence.load(path, data.vocabulary)
-
-    def _bm25(self, data: TrainingData) -> Bm25 | None:
-        path = self.folder / BM25_FILE
-        if not self.recipe.fuse.bm25:
-            return None
-        if not path.exists():
-            texts = self._texts(data, docids=True, text=True)
-            groups = [unit for unit, _ in texts]
-            Bm25.build([text for _, text in texts], groups, join=True, n_documents=len(data.doc_ids)).save(path)
-        return Bm25.load(path)
-
-    def _vectors(self, data: TrainingData) -> DocidVectors | None:
-        path = self.folder / VECTORS
-        if not self.recipe.fuse.dense or data.vectors is None:
-            return None
-        if not path.exists():
-            vectors = data.vectors[: len(data.docids)]
-            DocidVectors.build(vectors, data.pair_docid, data.pair_document, len(data.doc_ids)).save(path)
-        return DocidVectors.load(path)
 
     def choices(
         self, retriever: Retriever, queries: Sequence[Query], dev: Queries
@@ -385,62 +350,3 @@ class _Fit:
             "dev": self.report.dev,
         }
         write_manifest(self.folder, content)
-
-
-def start_rule(recipe: Recipe) -> ScoreRule:
-    """The rule a recipe starts from; dials that dev is to choose start at their best guess."""
-    wish = recipe.scoring
-    return ScoreRule(
-        prior_weight=wish.prior_weight,
-        copy=wish.copy,
-        floor=wish.floor,  # type: ignore[arg-type]
-        order="bag" if wish.order == "auto" else wish.order,  # type: ignore[arg-type]
-        ends=wish.ends,
-        length_norm=wish.length_norm,
-        aggregate=wish.aggregate,  # type: ignore[arg-type]
-        scale=wish.scale,
-        normalize=wish.normalize,
-    )
-
-
-def scorer_of(model: Nar, priors: Priors, rule: ScoreRule) -> QueryScorer:
-    """A scorer over a model's own arrays."""
-    head = model.head
-    bias = None if head.bias is None else head.bias.detach().float().cpu().numpy()
-    return QueryScorer(head.rows.detach().float().cpu().numpy(), bias, model.log_z.cpu().numpy(), priors, rule)
-
-
-@torch.inference_mode()
-def x_of(model: Nar, texts: Sequence[str], pooled: Floats | None) -> Floats:
-    """X [Q, s + 1, d] of normalised texts, from their pooled vectors where those are given."""
-    if pooled is None:
-        return model.query_vectors(texts)[0]
-    return model.from_vectors(torch.from_numpy(pooled).to(model.device)).float().cpu().numpy()
-
-
-def _claim(folder: Path, corpus: Corpus, recipe: Recipe, *, overwrite: bool) -> None:
-    """Take a folder for a new index, or go on with the one begun there."""
-    begun = {"corpus": corpus.name, "recipe": to_dict(recipe)}
-    note = folder / "work" / "fit.json"
-    if folder.exists() and not folder.is_dir():
-        raise PixnarError(f"{folder} is a file: choose another output")
-    if overwrite and folder.exists():
-        if not (note.exists() or (folder / NAME).exists()):
-            raise PixnarError(f"{folder} is no index and would be lost: choose another output")
-        shutil.rmtree(folder)
-    if (folder / NAME).exists():
-        raise PixnarError(f"{folder} holds a finished index: choose another output, or give --overwrite to replace it")
-    if not note.exists() and any(path.is_file() and path.suffix != ".part" for path in folder.rglob("*")):
-        raise PixnarError(f"{folder} is not empty and no index was begun there: choose another output")
-    if note.exists() and _noted(note) != begun:
-        raise PixnarError(f"{folder} was begun with another corpus or recipe: use those again, or give --overwrite")
-    note.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(note) as file:
-        file.write(json.dumps(begun).encode())
-
-
-def _noted(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except ValueError:
-        return None

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 class Priors:
     """Log priors of tokens, smoothed so that none is impossible, and of the end of a docid by slot.
 
-    >>> Priors.count([3, 0], lengths=[1, 1, 2], slots=2).tokens.round(3).tolist()
+    >>> [round(float(p), 3) for p in Priors.count([3, 0], lengths=[1, 1, 2], slots=2).tokens]
     [-0.223, -1.609]
     """
 

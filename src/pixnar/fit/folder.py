@@ -1,0 +1,65 @@
+"""Where an index is built: a folder that is taken once, resumed by the same recipe, and swapped in when it is whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from pixnar.corpus import Corpus
+from pixnar.errors import PixnarError
+from pixnar.index.manifest import NAME
+from pixnar.recipe import Recipe, to_dict
+from pixnar.storage import atomic_write, sync_folder
+
+
+def claim(folder: Path, corpus: Corpus, recipe: Recipe, *, overwrite: bool) -> Path:
+    """Take a folder for a new index, or go on with the one begun there; where to build.
+
+    With `overwrite` a finished index stays and answers until the new one, built beside it, is whole.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise PixnarError(f"{folder} is a file: choose another output")
+    finished = (folder / NAME).exists()
+    if finished and not overwrite:
+        raise PixnarError(f"{folder} holds a finished index: choose another output, or give --overwrite to replace it")
+    place = beside(folder) if finished else folder
+    begun = {"corpus": corpus.name, "recipe": to_dict(recipe)}
+    note = place / "work" / "fit.json"
+    if not note.exists() and any(path.is_file() and path.suffix != ".part" for path in place.rglob("*")):
+        lost = " and would be lost" if overwrite else ""
+        raise PixnarError(f"{place} is not empty, no index was begun there{lost}: choose another output")
+    if note.exists() and _noted(note) != begun:
+        if not overwrite:
+            raise PixnarError(f"{place} was begun with another corpus or recipe: use those again, or give --overwrite")
+        shutil.rmtree(place)
+    note.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(note) as file:
+        file.write(json.dumps(begun).encode())
+    return place
+
+
+def put_in_place(built: Path, folder: Path) -> None:
+    """Swap a new index in for an old one; a kill in between leaves both, under their own names."""
+    if built == folder:
+        return
+    old = folder.with_name(f"{folder.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    os.rename(folder, old)
+    os.rename(built, folder)
+    sync_folder(folder.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def beside(folder: Path) -> Path:
+    """Where the successor of a finished index is built."""
+    return folder.with_name(f"{folder.name}.next")
+
+
+def _noted(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError:
+        return None

@@ -1,0 +1,47 @@
+"""Small pieces that fit, sweeps and benchmarks share: the rule of a recipe, a scorer and vectors of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pixnar.model.nar import Nar
+from pixnar.recipe import Recipe
+from pixnar.scoring import Priors, ScoreRule
+from pixnar.search.query import QueryScorer
+
+Floats = NDArray[np.float32]
+
+
+def start_rule(recipe: Recipe) -> ScoreRule:
+    """The rule a recipe starts from; dials that dev is to choose start at their best guess."""
+    wish = recipe.scoring
+    return ScoreRule(
+        prior_weight=wish.prior_weight,
+        copy=wish.copy,
+        floor=wish.floor,  # type: ignore[arg-type]
+        order="bag" if wish.order == "auto" else wish.order,  # type: ignore[arg-type]
+        ends=wish.ends,
+        length_norm=wish.length_norm,
+        aggregate=wish.aggregate,  # type: ignore[arg-type]
+        scale=wish.scale,
+        normalize=wish.normalize,
+    )
+
+
+def scorer_of(model: Nar, priors: Priors, rule: ScoreRule) -> QueryScorer:
+    """A scorer over a model's own arrays."""
+    head = model.head
+    bias = None if head.bias is None else head.bias.detach().float().cpu().numpy()
+    return QueryScorer(head.rows.detach().float().cpu().numpy(), bias, model.log_z.cpu().numpy(), priors, rule)
+
+
+@torch.inference_mode()
+def x_of(model: Nar, texts: Sequence[str], pooled: Floats | None) -> Floats:
+    """X [Q, s + 1, d] of normalised texts, from their pooled vectors where those are given."""
+    if pooled is None:
+        return model.query_vectors(texts)[0]
+    return model.from_vectors(torch.from_numpy(pooled).to(model.device)).float().cpu().numpy()
