@@ -327,6 +327,8 @@ def _wordpiece(
     vocabulary = TokenizerVocabulary.from_pretrained(place_of(MINILM), texts)
     bench = _bench(phrase.name, corpus, vocabulary, phrase.dev, phrase.features, steps, seed, folder / "wordpiece")
     model, facts["word-pieces"] = bench.trained("w", ranking=0.0)
+    ordered = bench.tuned(model, LIKELIHOOD.with_(prior_weight=0.75), ["prior_weight"])
+    note("word-pieces, prior correction, slot by slot", bench.by_docids(model, ordered))
     tuned = bench.tuned(model, rule, ["order", "prior_weight", "length_norm", "aggregate"], orders=True)
     note("word-pieces, no copy, equal steps", bench.by_docids(model, tuned))
 

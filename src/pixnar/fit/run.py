@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +124,8 @@ class _Fit:
         priors = Priors.count(data.token_counts()[:-1], data.tokens.lengths, slots)
         dev = read_queries(self.corpus, "dev", self.recipe.fuse.dev_queries)
         model = self.model(data, table, priors, slots, dev)
-        self.shortlist(model, data)
-        retriever, queries = self.retriever(model, data, table, priors, dev)
+        shortlist = self.shortlist(model, data)
+        retriever, queries = self.retriever(model, data, table, priors, dev, shortlist)
         rule, fusion = self.choices(retriever, queries, dev)
         self._seal(rule, fusion, model, data)
         return self.report
@@ -267,11 +267,11 @@ class _Fit:
         raw = np.abs(left + model.log_z.numpy() - before.numpy())[:, 1:].mean()
         self.report.facts |= {"log_z_abs": float(raw), "log_z_abs_calibrated": float(np.abs(left[:, 1:]).mean())}
 
-    def shortlist(self, model: Nar, data: TrainingData) -> None:
+    def shortlist(self, model: Nar, data: TrainingData) -> Shortlist | None:
         """Learned and listed, once."""
         path, wish = self.folder / SHORTLIST, self.recipe.shortlist
         if not wish.learn:
-            return
+            return None
         if not path.exists():
             make_shortlist(model, data, wish, self.recipe.train.seed, self.progress).save(path)
         made = Shortlist.load(path)
@@ -279,15 +279,22 @@ class _Fit:
         self.say(
             f"shortlist: {len(made.c):,} lists of {made.lists.shape[1]:,} tokens, {made.k} a query, at most {share:.0%}"
         )
+        return made
 
     def retriever(
-        self, model: Nar, data: TrainingData, table: DocidTable, priors: Priors, dev: Queries
+        self,
+        model: Nar,
+        data: TrainingData,
+        table: DocidTable,
+        priors: Priors,
+        dev: Queries,
+        shortlist: Shortlist | None,
     ) -> tuple[Retriever, list[Query]]:
         """Everything search needs, written to the index, and the dev queries ready to be asked."""
         write_priors(self.folder / PRIORS, priors)
         write_units(self.folder / UNITS, data.doc_ids)
         retriever = Retriever(
-            table, scorer_of(model, priors, start_rule(self.recipe)), Ngrams(data.vocabulary), data.doc_ids
+            table, scorer_of(model, priors, start_rule(self.recipe)), Ngrams(data.vocabulary), data.doc_ids, shortlist
         )
         retriever.depth, retriever.expansion = self.recipe.fuse.depth, self.recipe.evidence.expansion
         sources = Sources(self.corpus, data, self.folder, self.recipe, self.progress)
@@ -317,6 +324,7 @@ class _Fit:
             rule, value = tune_rule(retriever, queries[: len(some)], some, orders=orders, progress=self.progress)
             self.say(f"score chosen on dev: {rule} (MRR@10 {value:.3f} on {len(some)} queries)")
         retriever = with_rule(retriever, rule)
+        self._compare_with_full(retriever, queries[:_TUNING_QUERIES], dev.first(_TUNING_QUERIES))
         tables = gather(retriever, queries, retriever.depth, self.progress)
         fusions = {}
         own = [DOCID_SCORE] + [name for name in (OWN, EXPANSION) if name in tables[0].columns]
@@ -328,6 +336,17 @@ class _Fit:
             self.say(f"dev, {name}: " + ", ".join(f"{key} {value:.3f}" for key, value in self.report.dev[name].items()))
         fusion = fusions["with fusion"]
         return rule, None if list(fusion.weights) == [DOCID_SCORE] else fusion.to_dict()
+
+    def _compare_with_full(self, retriever: Retriever, queries: Sequence[Query], dev: Queries) -> None:
+        """What the shortlist costs: MRR@10 by docids with it and with every token scored."""
+        if retriever.shortlist is None:
+            return
+        cut = docid_mrr(retriever, queries, dev.relevant)
+        full = docid_mrr(replace(retriever, shortlist=None), [q._replace(tokens=None) for q in queries], dev.relevant)
+        size = float(np.mean([0 if q.tokens is None else len(q.tokens) for q in queries]))
+        share = size / (len(retriever.scorer.rows) - 1)
+        self.report.facts |= {"shortlist_share": share, "shortlist_mrr10": cut, "full_mrr10": full}
+        self.say(f"shortlist: MRR@10 {cut:.3f} with {share:.1%} of the vocabulary, {full:.3f} with all of it")
 
     def _tell_cut(self, data: TrainingData, slots: int) -> None:
         cut = float((data.tokens.lengths >= slots).mean())
