@@ -15,7 +15,8 @@ from pixnar.corpus import DocidRow, Document, write_corpus
 from pixnar.errors import PixnarError
 from pixnar.evidence.vectors import DocidVectors
 from pixnar.fit import Report, fit
-from pixnar.fit.run import default_cache, start_rule
+from pixnar.fit.parts import start_rule
+from pixnar.fit.run import default_cache
 from pixnar.fit.tune import docid_mrr, with_rule
 from pixnar.index import Index
 from pixnar.model.nar import Nar
