@@ -52,6 +52,8 @@ LIKELIHOOD = ScoreRule(
 )
 """The paper's score: Σ log P of each slot's token and of the end."""
 
+NO_COPY = ScoreRule(copy=0.0)
+
 _TUNED = 200  # dev queries on which dials are chosen
 _DEPTH = 150
 Ranked = list[list[str]]
@@ -73,13 +75,12 @@ class _Bench:
     folder: Path
 
     def trained(
-        self, label: str, *, head: str = "encoder", bias: bool = True, **changes: Any
+        self, label: str, rule: ScoreRule, *, head: str = "encoder", bias: bool = True, **changes: Any
     ) -> tuple[Nar, dict[str, Any]]:
-        """A model after the budget; the facts of its training."""
+        """A model after its steps, the best by `rule` on dev; the facts of its training."""
         model = build_model(self.data.vocabulary, self.features, self.priors, slots=self.slots, head=head, bias=bias)
         options = replace(self.options, **changes)
         started = time.monotonic()
-        rule = ScoreRule()
         some = self.dev.first(_TUNED)
 
         def evaluate(current: Nar) -> float:
@@ -177,9 +178,9 @@ def _corpus(
     facts |= {"tokens": len(bench.data.vocabulary), "slots": bench.slots}
     documents = {document.doc_id: f"{document.title} {document.text}" for document in source.documents()}
     _baselines(bench, documents, note)
-    model, facts["paper-like training"] = bench.trained("p", head="random", bias=False, ranking=0.0)
-    note("paper: random phrase vectors, no bias, log P", bench.by_docids(model, LIKELIHOOD))
-    model, facts["three losses"] = bench.trained("a", ranking=0.0)
+    model, facts["paper-like training"] = bench.trained("p", LIKELIHOOD, head="random", bias=False, ranking=0.0)
+    note("paper-like: random phrase vectors, no bias, log P", bench.by_docids(model, LIKELIHOOD))
+    model, facts["three losses"] = bench.trained("a", NO_COPY, ranking=0.0)
     note("+ phrase vectors from the encoder, bias", bench.by_docids(model, LIKELIHOOD))
     rule = bench.tuned(model, LIKELIHOOD.with_(prior_weight=0.75), ["prior_weight"])
     note("+ prior correction", bench.by_docids(model, rule))
@@ -192,7 +193,7 @@ def _corpus(
     no_copy = rule
     rule = bench.tuned(model, rule.with_(copy=0.3), ["copy", "prior_weight", "length_norm", "aggregate"])
     note("+ copy term", bench.by_docids(model, rule))
-    model, facts["with ranking loss"] = bench.trained("b")
+    model, facts["with ranking loss"] = bench.trained("b", ScoreRule())
     rule = bench.tuned(model, rule, ["prior_weight", "copy", "length_norm", "aggregate"])
     note("+ ranking loss", bench.by_docids(model, rule))
     facts["rule"] = rule.to_dict()
@@ -326,7 +327,7 @@ def _wordpiece(
 ) -> None:
     vocabulary = TokenizerVocabulary.from_pretrained(place_of(MINILM), texts)
     bench = _bench(phrase.name, corpus, vocabulary, phrase.dev, phrase.features, steps, seed, folder / "wordpiece")
-    model, facts["word-pieces"] = bench.trained("w", ranking=0.0)
+    model, facts["word-pieces"] = bench.trained("w", NO_COPY, ranking=0.0)
     ordered = bench.tuned(model, LIKELIHOOD.with_(prior_weight=0.75), ["prior_weight"])
     note("word-pieces, prior correction, slot by slot", bench.by_docids(model, ordered))
     tuned = bench.tuned(model, rule, ["order", "prior_weight", "length_norm", "aggregate"], orders=True)

@@ -24,7 +24,7 @@ def test_every_row_is_there(tmp_path: Path) -> None:
     for name in (
         "BM25, docids, max",
         "dense, zero-shot, docids, max",
-        "paper: random phrase vectors, no bias, log P",
+        "paper-like: random phrase vectors, no bias, log P",
         "+ prior correction",
         "+ copy term",
         "+ ranking loss",

@@ -14,12 +14,14 @@ from pixnar.errors import FileFormatError, PixnarError
 from pixnar.evidence.fuse import Fusion
 from pixnar.fit import fit
 from pixnar.index import Hit, Index
-from pixnar.index.retriever import SOURCES
+from pixnar.index.retriever import BM25, DENSE, DOCIDS, EXPANSION, OWN
 from pixnar.recipe import Recipe, override
 from pixnar.shortlist.lists import Shortlist
 from pixnar.vocab import normalize
 from tests.fit.corpora import COUNTRIES, WORDS, settings, write_small
 from tests.model.tiny import save_encoder
+
+SOURCES = (DOCIDS, OWN, EXPANSION, DENSE, BM25)
 
 DOCUMENTS = 20
 QUERIES = ["balin demor", "Rovek!", "nothing of this is known", "fista"]

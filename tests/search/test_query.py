@@ -12,7 +12,7 @@ from pixnar.docids import DocidTable
 from pixnar.scoring import PAPER_RULE, Priors, ScoreRule
 from pixnar.search import Decoder, SlotScores
 from pixnar.search import query as module
-from pixnar.search.query import QueryScorer, decode_all
+from pixnar.search.query import QueryScorer
 
 V, S, D, Q = 13, 4, 6, 3
 Floats = NDArray[np.float32]
@@ -180,8 +180,9 @@ def test_decoding_many(name: str, x: Floats) -> None:
     s = scorer(RULES[name].with_(aggregate="max", length_norm=0.5))
     docids: dict[tuple[int, ...], list[str]] = {(0, 1): ["a"], (5, 2, 7): ["b"], (12,): ["c"], (3, 3, 3, 3, 3): ["d"]}
     decoder = Decoder(DocidTable.in_memory(docids, V), slots=S, floor=s.floors, threads=1)
-    found = decode_all(decoder, s.batch(x, OWN), s.rule, s.order, 10)
-    for hits, vectors, own in zip(found, x, OWN, strict=True):
+    for scores, vectors, own in zip(s.batch(x, OWN), x, OWN, strict=True):
+        found = decoder.documents(scores, 10, aggregate="max", order=s.order, length_norm=0.5)
+        hits = [(hit.doc_id, hit.score) for hit in found.hits]
         tokens, ends = by_hand(s, vectors, own)
         assert s.floors is not None
         tokens = np.maximum(np.broadcast_to(tokens, (S, V)), s.floors)

@@ -15,7 +15,7 @@ from torch import nn
 from pixnar.errors import FileFormatError, PixnarError
 from pixnar.model.optim import RowAdam
 from pixnar.train import checkpoint
-from pixnar.train.checkpoint import best, flatten, forget_after, latest, load, mark_best, restore, save
+from pixnar.train.checkpoint import best, flatten, latest, load, mark_best, restore, save
 
 ROOT = Path(__file__).parents[2]
 
@@ -85,10 +85,6 @@ def test_going_back(tmp_path: Path) -> None:
     mark_best(tmp_path, 20)
     save_step(tmp_path, 15, keep=1)  # an earlier step never deletes a later one
     assert names(tmp_path) == ["best.json", "step-000015", "step-000020", "step-000030"]
-    forget_after(tmp_path, 20)
-    assert names(tmp_path) == ["best.json", "step-000015", "step-000020"]
-    forget_after(tmp_path, 15)
-    assert names(tmp_path) == ["step-000015"]
 
 
 def damage_tensors(path: Path) -> None:

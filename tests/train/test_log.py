@@ -72,7 +72,7 @@ def test_tensorboard(tmp_path: Path) -> None:
 
 def test_tensorboard_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(MissingExtraError, match=r"TensorBoard needs.*pixnar\[train\]"):
+    with pytest.raises(MissingExtraError, match=r"TensorBoard needs.*pixnar\[tensorboard\]"):
         TrainingLog(tmp_path / "run", tensorboard=True)
     assert not (tmp_path / "run").exists()
 

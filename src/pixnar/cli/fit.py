@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pixnar.cli.common import JsonFile, Overwrite, SkipBadRows, Threads, app, write_json
+from pixnar.cli.common import JsonFile, Overwrite, SkipBadRows, Threads, app, tell_skipped, write_json
 from pixnar.progress import show_progress
 
 
@@ -29,7 +29,10 @@ def fit(
     encoder: Annotated[
         str | None, typer.Option(help="Hugging Face encoder by name or folder; the same as --set model.encoder=…")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed and data give the same index.", min=0)] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="With train.steps and without minutes, the same seed gives the same index.", min=0),
+    ] = None,
     cache: Annotated[
         Path | None, typer.Option(help="Where vectors of texts are kept for the next run; default: the user's cache.")
     ] = None,
@@ -53,15 +56,13 @@ def fit(
     if paper and recipe:
         raise PixnarError("--paper is a recipe itself: give it, or --recipe FILE, not both")
     wanted = PAPER if paper else load(recipe) if recipe else Recipe()
-    wanted = override(wanted, settings or [])
-    train = wanted.train
-    train = train if minutes is None else replace(train, minutes=minutes)
-    train = train if seed is None else replace(train, seed=seed)
-    model = wanted.model if encoder is None else replace(wanted.model, encoder=encoder)
-    wanted = replace(wanted, train=train, model=model)
+    short = {"train.minutes": minutes, "train.seed": seed, "model.encoder": encoder}
+    dials = [f"{name}={json.dumps(value)}" for name, value in short.items() if value is not None]
+    wanted = override(wanted, [*(settings or []), *dials])
+    source = open_corpus(corpus, skip_bad_rows=skip_bad_rows)
     with show_progress() as progress:
         report = run(
-            open_corpus(corpus, skip_bad_rows=skip_bad_rows),
+            source,
             output,
             wanted,
             cache=cache,
@@ -71,5 +72,6 @@ def fit(
             progress=progress,
             say=print,
         )
+    tell_skipped(source.skipped)
     print(f'{output}: done; try: pixnar search {output} "your query"')
     write_json(json_file, {"index": str(output), "facts": report.facts, "dev": report.dev})

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pixnar.cli.common import JsonFile, Threads, app, write_json
+from pixnar.cli.common import JsonFile, app, write_json
 from pixnar.progress import show_progress
 
 IndexPath = Annotated[Path, typer.Argument(help="Index: the folder that pixnar fit wrote.")]
@@ -40,7 +40,7 @@ def search(
 
     opened = Index.load(index, shortlist=not full)
     if explain:
-        found = opened.explain(query, k)
+        found = opened.explain(query, k, threshold=threshold, where=where)
         print(json.dumps(found, ensure_ascii=False, indent=None if as_json else 2))
         return
     hits = opened.search(query, k, where=where, threshold=threshold)
@@ -61,7 +61,7 @@ def evaluate(
     most: Annotated[int, typer.Option("--queries", help="A sample of so many queries; 0 = all.", min=0)] = 2000,
     run_file: Annotated[Path | None, typer.Option("--run", help="Also write the rankings in TREC form.")] = None,
     full: FullVocabulary = False,
-    threads: Threads = 0,
+    threads: Annotated[int, typer.Option(help="Worker threads.", min=1)] = 2,
     json_file: JsonFile = None,
 ) -> None:
     """Measure an index on the queries of a split: MRR@10, R@5, R@20, R@100."""

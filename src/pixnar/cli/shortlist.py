@@ -32,9 +32,12 @@ def shortlist(
 
     def numbers(text: str, option: str) -> list[int]:
         try:
-            return [int(part) for part in text.split(",") if part.strip()]
+            found = [int(part) for part in text.split(",") if part.strip()]
         except ValueError as error:
             raise typer.BadParameter(f"{option} {text!r} is no list of numbers: write e.g. 1,3,5") from error
+        if min(found, default=1) < 1:
+            raise typer.BadParameter(f"{option} {text!r}: give numbers of 1 or more")
+        return found
 
     with show_progress() as progress:
         rows = sweep_index(

@@ -26,7 +26,7 @@ def evaluate(
     most: int = 2000,
     k: int = 100,
     shortlist: bool = True,
-    threads: int = 0,
+    threads: int = 2,
     progress: Progress | None = None,
 ) -> tuple[dict[str, float], Run]:
     """Figures of an index on a split, and the k best documents of every query with their scores."""
@@ -35,7 +35,7 @@ def evaluate(
     if not len(queries):
         known = ", ".join(source.splits()) or "none"
         raise CorpusError(f"{source.name} has no judged queries in the split {split!r}: it has {known}")
-    opened = index if isinstance(index, Index) else Index.load(index, shortlist=shortlist, threads=threads or 2)
+    opened = index if isinstance(index, Index) else Index.load(index, shortlist=shortlist, threads=threads)
     run: Run = {}
     for start in range(0, len(queries), _BATCH):
         ids = queries.ids[start : start + _BATCH]
@@ -48,10 +48,11 @@ def evaluate(
 
 def write_trec(path: Path, run: Run, name: str = "pixnar") -> None:
     """Write a run file: query, Q0, document, rank, score, name."""
-    lines = [
-        f"{query} Q0 {doc_id} {rank} {score:.6f} {name}\n"
-        for query, hits in run.items()
-        for rank, (doc_id, score) in enumerate(hits, 1)
-    ]
+    lines = []
+    for query, hits in run.items():
+        last = float("inf")
+        for rank, (doc_id, score) in enumerate(hits, 1):
+            last = min(score, last - 1e-6)  # equal scores would be put in another order by who reads the file
+            lines.append(f"{query} Q0 {doc_id} {rank} {last:.6f} {name}\n")
     with atomic_write(path) as file:
         file.write("".join(lines).encode())

@@ -26,7 +26,11 @@ def claim(folder: Path, corpus: Corpus, recipe: Recipe, *, overwrite: bool) -> P
     if finished and not overwrite:
         raise PixnarError(f"{folder} holds a finished index: choose another output, or give --overwrite to replace it")
     place = beside(folder) if finished else folder
-    begun = {"corpus": corpus.name, "recipe": to_dict(recipe)}
+    if (beside(folder) / NAME).exists() and not finished:
+        raise PixnarError(f"{beside(folder)} is whole, but was not put in place: rename it to {folder.name}")
+    if finished and (place / NAME).exists():
+        shutil.rmtree(place)  # whole, but never put in place; the one that was there is still there
+    begun = {"corpus": _state_of(corpus), "recipe": to_dict(recipe)}
     note = place / "work" / "fit.json"
     if not note.exists() and any(path.is_file() and path.suffix != ".part" for path in place.rglob("*")):
         lost = " and would be lost" if overwrite else ""
@@ -45,8 +49,7 @@ def put_in_place(built: Path, folder: Path) -> None:
     """Swap a new index in for an old one; a kill in between leaves both, under their own names."""
     if built == folder:
         return
-    old = folder.with_name(f"{folder.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
+    old = folder.with_name(f".{folder.name}.replaced-{os.getpid()}")
     os.rename(folder, old)
     os.rename(built, folder)
     sync_folder(folder.parent)
@@ -56,6 +59,16 @@ def put_in_place(built: Path, folder: Path) -> None:
 def beside(folder: Path) -> Path:
     """Where the successor of a finished index is built."""
     return folder.with_name(f"{folder.name}.next")
+
+
+def _state_of(corpus: Corpus) -> list[Any]:
+    """Where a corpus is and what its files were like: a resumed fit must find the same."""
+    where = Path(corpus.name)
+    if not where.exists():
+        return [corpus.name]
+    files = sorted(path for path in where.rglob("*") if path.is_file()) if where.is_dir() else [where]
+    facts = [[str(path.relative_to(where)), path.stat().st_size, path.stat().st_mtime_ns] for path in files]
+    return [str(where.resolve()), facts]
 
 
 def _noted(path: Path) -> Any:

@@ -248,6 +248,8 @@ class _Fit:
         kept = self.folder / TRAINING
         kept.mkdir(exist_ok=True)
         shutil.copyfile(home / "log.jsonl", kept / "log.jsonl")
+        if (home / "tensorboard").is_dir():
+            shutil.copytree(home / "tensorboard", kept / "tensorboard", dirs_exist_ok=True)
         try:
             plot(home, kept / "loss.png")
         except PixnarError as error:

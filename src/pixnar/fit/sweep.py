@@ -101,7 +101,7 @@ def sweep_index(
         progress=progress,
     )
     if plot is not None:
-        draw(rows, plot)
+        draw(rows, plot, full)
     return Sweep(rows, full, len(data.vocabulary))
 
 

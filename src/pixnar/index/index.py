@@ -140,15 +140,17 @@ class Index:
         normal = [normalize(text) for text in texts]
         return self.retriever.queries(normal, *self.model.query_vectors(normal))
 
-    def explain(self, query: str, k: int = 10) -> dict[str, Any]:
+    def explain(
+        self, query: str, k: int = 10, *, threshold: float | None = None, where: str | Filter | None = None
+    ) -> dict[str, Any]:
         """What the model thought of a query: its best tokens, its shortlist, and the scores of the best documents."""
         made = self.queries([query])[0]
         scores = next(iter(self.retriever.slot_scores([made])))
         tokens, gains = self.retriever.scorer.expansion(made.x, 20, made.tokens)
         order = np.argsort(-gains)
         vocabulary = self.table.vocabulary
-        found = self.retriever.candidates(made, scores, max(k, self.retriever.depth))
-        hits = self.search(query, k)
+        found = self.retriever.candidates(made, scores, max(k, self.retriever.depth), Wanted(where=where))
+        hits = self.search(query, k, threshold=threshold, where=where)
         place = {doc_id: i for i, doc_id in enumerate(found.doc_ids)}
         return {
             "query": made.text,

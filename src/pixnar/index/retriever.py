@@ -16,7 +16,7 @@ from pixnar.evidence.documents import DocumentEvidence
 from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.ngrams import Ngrams
 from pixnar.evidence.ranking import best
-from pixnar.evidence.vectors import NO_DOCID, DocidVectors
+from pixnar.evidence.vectors import DocidVectors
 from pixnar.search import Decoder, SlotScores
 from pixnar.search.query import QueryScorer
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 
 DOCIDS, OWN, EXPANSION, DENSE, BM25 = "docids", "own", "expansion", "dense", "bm25"
-SOURCES = (DOCIDS, OWN, EXPANSION, DENSE, BM25)
 
 
 class Query(NamedTuple):
@@ -127,9 +126,9 @@ class Retriever:
         units = np.array([self.unit_of.get(doc_id, -1) for doc_id in doc_ids], np.int64)
         known = units >= 0
         for name, column in whole.items():
-            columns[name] = np.where(known, column[units], 0).astype(np.float32)
+            columns[name] = np.where(known, column[units], np.nan).astype(np.float32)
         if self.vectors is not None:
-            near = np.full(len(doc_ids), NO_DOCID, np.float32)
+            near = np.full(len(doc_ids), np.nan, np.float32)  # added later: fused with the lowest of the others
             near[known] = self.vectors.best(query.pooled, units[known])
             columns[DENSE] = near
         return Candidates(doc_ids, columns, docids)

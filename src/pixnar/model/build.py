@@ -47,7 +47,7 @@ def phrase_texts(vocabulary: TargetVocabulary) -> list[str]:
 
 
 def start_bias(priors: Priors) -> NDArray[np.float32]:
-    """Log priors of the tokens, and of the end: as frequent as a docid per its tokens and end."""
+    """Log priors of the tokens, and of the end: the mean ending rate over the slots."""
     ending = float(np.log(np.exp(priors.ends.astype(np.float64)).mean()))
     return np.append(priors.tokens, np.float32(ending))
 

@@ -71,7 +71,7 @@ class Model:
 class Train:
     """Training: how long, how fast, and what is asked of the model."""
 
-    minutes: float = dial(10.0, "time for training, evaluation on dev included; 0: no limit", 0, 1e6)
+    minutes: float = dial(10.0, "time for training, without the checks on dev; 0: no limit", 0, 1e6)
     steps: int = dial(0, "steps of the optimizer; 0: no limit", 0, HUGE)
     epochs: int = dial(0, "times through all pairs; 0: no limit. The first of the three limits ends the run", 0, HUGE)
     batch: int = dial(128, "pairs that go through the network together", 1, 2**20)
@@ -109,12 +109,16 @@ class Train:
     evaluate_every: int = dial(0, "steps from one evaluation on dev to the next; 0: six times a stage", 0, HUGE)
     patience: int = dial(4, "evaluations without a new best after which training stops; 0: never", 0, HUGE)
     dev_queries: int = dial(500, "dev queries an evaluation asks, at most; 0: no evaluation", 0, HUGE)
-    seed: int = dial(0, "the same seed and data give the same run", 0, 2**63 - 1)
-    tensorboard: bool = dial(False, "also write TensorBoard events to work/training (needs the extra tensorboard)")
+    seed: int = dial(
+        0, "the same seed and data give the same run, where steps or epochs limit it, not minutes", 0, 2**63 - 1
+    )
+    tensorboard: bool = dial(
+        False, "also write TensorBoard events to training/tensorboard of the index (needs the extra tensorboard)"
+    )
     precision: str = dial(
         "auto",
         "of the arithmetic; auto: bf16 where the device is fast at it, fp32 on a CPU",
-        words=("auto", "fp32", "bf16", "fp16"),
+        words=("auto", "fp32", "bf16"),
     )
     device: str = dial(
         "auto",
@@ -154,7 +158,10 @@ class Scoring:
     )
     ends: bool = dial(False, "the end of a docid is scored too")
     normalize: bool = dial(True, "divide by Z, the sum over the tokens scored; without it raw logits, as in the paper")
-    tune: bool = dial(True, "choose the dials of this section on dev; the values here are where it starts")
+    tune: bool = dial(
+        True,
+        "choose order, prior_weight, copy, length_norm, aggregate and scale on dev, from the values here",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +191,7 @@ class Shortlist:
     m: int = dial(0, "lists; 0: by the size of the vocabulary", 0, 2**24)
     r: int = dial(0, "tokens per list; 0: by the size of the vocabulary", 0, 2**31)
     k: int = dial(0, "lists used for a query; 0: by the size of the vocabulary", 0, 2**24)
-    minutes: float = dial(2.0, "time for learning them", 0, 1e6, above=True)
+    minutes: float = dial(2.0, "time for learning them at most; 0: no limit, the same lists every time", 0, 1e6)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.scoring import Priors, ScoreRule, end_scores, floors, token_scores
-from pixnar.search.decoder import Decoder
 from pixnar.search.hits import Order
 from pixnar.search.scores import SlotScores
 
@@ -125,17 +124,3 @@ class QueryScorer:
             places = places[(places < len(ids)) & (ids[np.minimum(places, len(ids) - 1)] == own)]
             out[places] = -np.log(len(own))
         return out
-
-
-def decode_all(
-    decoder: Decoder, scores: Iterator[SlotScores], rule: ScoreRule, order: Order, k: int, threads: int = 2
-) -> list[list[tuple[str, float]]]:
-    """The k best documents of each query, with their scores, on some threads."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    def one(query: SlotScores) -> list[tuple[str, float]]:
-        found = decoder.documents(query, k, aggregate=rule.aggregate, order=order, length_norm=rule.length_norm)
-        return [(hit.doc_id, hit.score) for hit in found.hits]
-
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(one, scores))

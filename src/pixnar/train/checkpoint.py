@@ -26,7 +26,7 @@ from pixnar.errors import FileFormatError, PixnarError
 from pixnar.storage import atomic_write, sync_folder
 from pixnar.train.flatten import flatten, restore
 
-__all__ = ["best", "best_step", "flatten", "forget_after", "latest", "load", "mark_best", "restore", "save", "step_of"]
+__all__ = ["best", "best_step", "flatten", "latest", "load", "mark_best", "restore", "save", "step_of"]
 
 Folder = str | os.PathLike[str]
 
@@ -131,18 +131,6 @@ def best_step(folder: Folder) -> int | None:
         _log.warning("%s is damaged: no checkpoint counts as the best", Path(folder) / _BEST)
         return None
     return step
-
-
-def forget_after(folder: Folder, step: int) -> None:
-    """Delete the checkpoints of later steps, and the best's mark if it is one of them: the run goes on from here."""
-    home = Path(folder)
-    marked = best_step(home)
-    if marked is not None and marked > step:
-        (home / _BEST).unlink()
-        sync_folder(home)
-    for path in _checkpoints(home):
-        if step_of(path) > step:
-            _remove(path)
 
 
 def _write(aside: Path, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:

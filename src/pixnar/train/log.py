@@ -111,7 +111,7 @@ def _summary_writer(home: Path, resume: int | None) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise MissingExtraError("writing for TensorBoard", "train") from error
+        raise MissingExtraError("writing for TensorBoard", "tensorboard") from error
     return SummaryWriter(str(home / "tensorboard"), purge_step=0 if resume is None else resume + 1)
 
 

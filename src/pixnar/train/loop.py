@@ -28,6 +28,7 @@ from pixnar.train.step import Objective, Step
 
 _TIMED_STEPS = 4  # after which a budget in minutes becomes a number of steps
 _CHECKS = 6  # on dev in a stage
+_SAVE_SECONDS = 600.0  # between checkpoints, at most
 _LATE = 1.3  # a stage ends when it has taken so many times its minutes
 _FULL_SUM_FLOPS = {"cpu": 6e10, "cuda": 2e13}  # what a device does a second, for choosing between full and sampled
 
@@ -110,9 +111,9 @@ class _Run:
             "planned": [0, 0],
             "best": None,
             "worse": 0,
-            "spent": 0.0,
         }
         self.log: TrainingLog
+        self._kept, self._saved = -1, time.monotonic()
 
     @property
     def stages(self) -> list[_Stage]:
@@ -160,9 +161,9 @@ class _Run:
                 return True  # maybe of a run that was killed right then
             total = self._planned(stage, number, began, first)
             done = self.state["done"][number]
-            if stage.minutes and time.monotonic() - started > _LATE * 60 * stage.minutes:
-                return False  # the machine is slower than it was when steps were timed
-            if total and done >= total:
+            late = bool(stage.minutes) and time.monotonic() - started > _LATE * 60 * stage.minutes
+            if late or (total and done >= total):  # late: the machine is slower than it was when steps were timed
+                self._keep(evaluate)
                 return False
             shown = self._one(stage, done, total)
             self.state["done"][number] = done + 1
@@ -174,11 +175,20 @@ class _Run:
                 progress(words, done + 1, total)
             every = self.options.evaluate_every or max(1, (total or 1 << 60) // _CHECKS)
             if (done + 1) % every == 0 or done + 1 == total:
-                if evaluate:
-                    self._judge(evaluate)
-                    self.model.train()
-                else:
-                    self._save()
+                self._keep(evaluate)
+                self.model.train()
+            elif time.monotonic() - self._saved > _SAVE_SECONDS:
+                self._save()
+
+    def _keep(self, evaluate: Callable[[Nar], float] | None) -> None:
+        """Judge and save the weights of this step, unless that is done."""
+        if self._kept == self._step():
+            return
+        if evaluate:
+            self._judge(evaluate)
+        else:
+            self._save()
+        self._kept = self._step()
 
     def _planned(self, stage: _Stage, number: int, began: float, first: int) -> int:
         """Steps of this stage; from a budget in minutes once a few steps have been timed, and then for good."""
@@ -219,7 +229,6 @@ class _Run:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         seconds = time.monotonic() - started
-        self.state["spent"] += seconds
         examples = options.batch * options.accumulate
         return shown | {"rate": factor, "examples_per_second": examples / max(seconds, 1e-9)}
 
@@ -250,6 +259,7 @@ class _Run:
         return not name.startswith("encoder.") or self.options.fine_tune > 0 or self.model.design != "mlp"
 
     def _save(self) -> None:
+        self._saved = time.monotonic()
         tensors, state = self._tensors(), dict(self.state)
         state["optimizers"] = {}
         for name, optimizer in self.optimizers.items():
@@ -265,6 +275,7 @@ class _Run:
             return
         tensors, state = checkpoint.load(found)
         self._put(tensors)
+        self._kept = sum(state["done"])
         for name, optimizer in self.optimizers.items():
             start = f"optimizer.{name}."
             own = {key[len(start) :]: value for key, value in tensors.items() if key.startswith(start)}
@@ -343,7 +354,7 @@ def _clip(model: Nar) -> None:
 
 def _autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[Any]:
     """Half precision where the device likes it; never on a CPU unless asked for."""
-    kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    kinds = {"bf16": torch.bfloat16}
     if precision == "auto":
         precision = "bf16" if device.type == "cuda" else "fp32"
     return contextlib.nullcontext() if precision == "fp32" else torch.autocast(device.type, kinds[precision])
