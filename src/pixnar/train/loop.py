@@ -28,6 +28,7 @@ from pixnar.train.step import Objective, Step
 
 _TIMED_STEPS = 4  # after which a budget in minutes becomes a number of steps
 _CHECKS = 6  # on dev in a stage
+_CENTERED = 32  # inputs on which log Z is measured before the first step
 _SAVE_SECONDS = 600.0  # between checkpoints, at most
 _LATE = 1.3  # a stage ends when it has taken so many times its minutes
 _FULL_SUM_FLOPS = {"cpu": 6e10, "cuda": 2e13}  # what a device does a second, for choosing between full and sampled
@@ -271,6 +272,7 @@ class _Run:
     def _resume(self) -> None:
         found = checkpoint.latest(self.folder)
         if found is None:
+            self._center()
             self.log = TrainingLog(self.folder, self.options.tensorboard)
             return
         tensors, state = checkpoint.load(found)
@@ -284,6 +286,16 @@ class _Run:
         self.log = TrainingLog(self.folder, self.options.tensorboard, resume=self._step())
         if self.state["best"] and self.state["best"]["step"] == self._step():
             checkpoint.mark_best(self.folder, self._step())  # a kill may have come between saving and marking
+
+    @torch.no_grad()
+    def _center(self) -> None:
+        """Take the mean log Z off the bias, so that l3 does not begin by outweighing the rest; P stays as it is."""
+        bias = self.model.head.bias
+        if bias is None or not self.options.l3:
+            return
+        self.model.eval()
+        x = self.step_of.vectors(self.pairs.batch(0, _CENTERED).inputs, live=not self.stages[0].share)
+        bias.sub_(self.model.head.log_z(x[:, 1:].flatten(0, 1)).mean())
 
     def _put(self, tensors: dict[str, Tensor]) -> None:
         own = {name[6:]: value for name, value in tensors.items() if name.startswith("model.")}

@@ -62,7 +62,7 @@ class Step:
         batch = self.pairs.batch(step, size)
         device = self.model.device
         targets = self.data.targets(batch.targets, self.model.slots.slots)
-        x = self._vectors(batch.inputs, live)
+        x = self.vectors(batch.inputs, live)
         candidates = self._candidates(batch, step) if self.objective.ranking else None
         sample = None
         if self.sampler:
@@ -84,7 +84,8 @@ class Step:
             shown |= {"ranking": float(ranking.detach()), "right": right}
         return loss, {"loss": float(loss.detach())} | shown
 
-    def _vectors(self, inputs: Ints, live: bool) -> Tensor:
+    def vectors(self, inputs: Ints, live: bool) -> Tensor:
+        """X [B, s + 1, d] of inputs: through the encoder, or from kept vectors."""
         if live:
             texts = self.data.inputs
             return self.model.from_texts([texts[i] for i in inputs])
