@@ -30,16 +30,16 @@ from pixnar.evidence.ngrams import Ngrams
 from pixnar.evidence.ranking import best
 from pixnar.evidence.vectors import DocidVectors
 from pixnar.fit.lists import make_shortlist
-from pixnar.fit.parts import scorer_of, x_of
+from pixnar.fit.parts import x_of
 from pixnar.fit.tune import docid_mrr, gather, ranked, tune_fusion, tune_rule
-from pixnar.index.retriever import BM25, DENSE, DOCIDS, EXPANSION, OWN, Query, Retriever
+from pixnar.index.retriever import BM25, DENSE, DOCIDS, EXPANSION, OWN, Query, Retriever, scorer_of
 from pixnar.model.build import build_model, calibrate
 from pixnar.model.encoder import MINILM, Encoder, place_of
 from pixnar.model.features import FeatureCache
 from pixnar.model.nar import Nar
 from pixnar.recipe import Recipe, Train
 from pixnar.recipe import Shortlist as ShortlistWish
-from pixnar.scoring import Priors, ScoreRule
+from pixnar.scoring import PAPER_RULE, Priors, ScoreRule
 from pixnar.storage import atomic_write
 from pixnar.train.data import TrainingData
 from pixnar.train.loop import train
@@ -47,9 +47,7 @@ from pixnar.vocab import TargetVocabulary, TokenizerVocabulary, Vocabulary
 
 from .environment import environment
 
-LIKELIHOOD = ScoreRule(
-    prior_weight=0.0, copy=0.0, floor="strict", order="slots", ends=True, length_norm=0.0, aggregate="max"
-)
+LIKELIHOOD = PAPER_RULE.with_(normalize=True)
 """The paper's score: Σ log P of each slot's token and of the end."""
 
 NO_COPY = ScoreRule(copy=0.0)
@@ -109,7 +107,7 @@ class _Bench:
         retriever.shortlist = shortlist
         queries = self.queries(model, retriever)
         return retriever.spread(
-            lambda scores: [hit[0] for hit in retriever.decode(scores, 100)], retriever.slot_scores(queries)
+            lambda scores: [hit.doc_id for hit in retriever.decode(scores, 100)], retriever.slot_scores(queries)
         )
 
     def tuned(self, model: Nar, start: ScoreRule, dials: Sequence[str], orders: bool = False) -> ScoreRule:

@@ -9,21 +9,18 @@ from pixnar.errors import PixnarError
 from pixnar.vocab import Vocabulary, load_vocabulary, normalize
 
 if TYPE_CHECKING:
-    from pixnar.fit import fit
     from pixnar.index import Hit, Index
 
-__all__ = ["Hit", "Index", "PixnarError", "Vocabulary", "fit", "load_vocabulary", "normalize", "open_corpus"]
+__all__ = ["Hit", "Index", "PixnarError", "Vocabulary", "load_vocabulary", "normalize", "open_corpus"]
 __version__ = "0.1.0"
 
-_LATER = {"Hit": "pixnar.index", "Index": "pixnar.index", "fit": "pixnar.fit"}  # slow to import
+_LATER = {"Hit", "Index"}  # slow to import
 
 
 def __getattr__(name: str) -> Any:
     """Import what is slow to import when it is first asked for."""
     if name not in _LATER:
         raise AttributeError(f"module 'pixnar' has no attribute {name!r}")
-    from importlib import import_module
+    from pixnar import index
 
-    value = getattr(import_module(_LATER[name]), name)
-    globals()[name] = value  # the folder of the same name would hide it
-    return value
+    return getattr(index, name)

@@ -28,6 +28,7 @@ _HEADER = struct.Struct(
 )  # magic, kind, version, reserved, directory size, file size, directory hash, hash
 _MAGIC = b"\x89PIXNAR\n"
 _ALIGN = 64
+_BLOCK = 1 << 22  # bytes read at a time
 _DTYPES = {
     "u8": np.uint8,
     "u16": np.uint16,
@@ -174,6 +175,15 @@ def read_container(path: str | os.PathLike[str], kind: str, version: int, *, ver
             raise _broken(where, f"array {entry['name']} does not match its checksum", kind)
         arrays[entry["name"]] = np.frombuffer(part, _DTYPES[entry["dtype"]])
     return Container(directory["meta"], arrays)
+
+
+def file_digest(path: str | os.PathLike[str]) -> str:
+    """The XXH3-128 of a file of any kind, read in blocks."""
+    whole = xxhash.xxh3_128()
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            whole.update(block)
+    return whole.hexdigest()
 
 
 def _raw(array: NDArray[Any]) -> memoryview:

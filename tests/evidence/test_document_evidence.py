@@ -95,9 +95,6 @@ def test_expansion_by_hand() -> None:
     expected = [2 * hotels.get(unit, 0) + new_york.get(unit, 0) for unit in range(4)]
     assert evidence.expansion(ids, gains) == pytest.approx(expected)
     assert hotels[0] > new_york[0] > 0
-    both = evidence.score("cheap zebras", (ids, gains), 0.5)
-    assert both == pytest.approx(evidence.own("cheap zebras") + 0.5 * np.array(expected))
-    assert evidence.score("cheap zebras").tolist() == evidence.own("cheap zebras").tolist()
     assert evidence.expansion([], []).tolist() == [0, 0, 0, 0]
     with pytest.raises(IndexError, match="token ids must be in"):
         evidence.expansion([len(VOCABULARY)], [1.0])
@@ -109,8 +106,9 @@ def test_some_documents_only(monkeypatch: pytest.MonkeyPatch, lookup: int) -> No
     evidence = DocumentEvidence.build(VOCABULARY, TEXTS, 4)
     expansion = [TOKENS["pizza"], TOKENS["york"]], [1.0, 0.5]
     chosen = np.array([3, 0, 2])
-    every = evidence.score("hotels for zebras", expansion, 2.0)
-    assert evidence.score("hotels for zebras", expansion, 2.0, chosen).tolist() == every[chosen].tolist()
+    every = evidence.own("hotels for zebras")
+    assert evidence.own("hotels for zebras", chosen).tolist() == every[chosen].tolist()
+    assert evidence.expansion(*expansion, chosen).tolist() == evidence.expansion(*expansion)[chosen].tolist()
     assert evidence.own("hotels", []).tolist() == []
     for unit in (-1, 4):
         with pytest.raises(IndexError, match="units must be in 0 … 3"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pixnar.errors import FileFormatError
-from pixnar.evidence.vectors import DocidVectors, Pool
+from pixnar.evidence.vectors import DocidVectors
 from pixnar.storage import write_container
 
 PAIRS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), max_size=20)
@@ -24,23 +23,14 @@ def vectors_of(pairs: list[tuple[int, int]], seed: int = 0) -> DocidVectors:
     return DocidVectors.build(matrix, [row for row, _ in pairs], [document for _, document in pairs], 5)
 
 
-def naive(cosines: list[float], pool: Pool) -> float:
-    if not cosines:
-        return -1.0
-    if pool == "mean":
-        top = sorted(cosines)[-2:]
-        return sum(top) / len(top)
-    return max(cosines) if pool == "max" else 0.1 * math.log(sum(math.exp(cosine / 0.1) for cosine in cosines))
-
-
 @settings(max_examples=50)
-@given(PAIRS, st.lists(st.integers(0, 4), max_size=6), st.sampled_from(["max", "mean", "logsumexp"]), st.integers(0, 9))
-def test_best_is_the_naive_one(pairs: list[tuple[int, int]], documents: list[int], pool: Pool, seed: int) -> None:
+@given(PAIRS, st.lists(st.integers(0, 4), max_size=6), st.integers(0, 9))
+def test_best_is_the_naive_one(pairs: list[tuple[int, int]], documents: list[int], seed: int) -> None:
     vectors = vectors_of(pairs, seed)
     query = np.random.default_rng(seed + 1).normal(size=5)
     cosines = vectors.matrix.astype(float) @ (query / np.linalg.norm(query))
-    expected = [naive([cosines[row] for row, owner in pairs if owner == document], pool) for document in documents]
-    assert vectors.best(query, documents, pool, top=2, temperature=0.1) == pytest.approx(expected, abs=2e-6)
+    expected = [max([-1.0, *(cosines[row] for row, owner in pairs if owner == document)]) for document in documents]
+    assert vectors.best(query, documents) == pytest.approx(expected, abs=2e-6)
 
 
 @settings(max_examples=50)
@@ -89,8 +79,6 @@ def test_bad_input_is_refused() -> None:
         vectors.best([1, 0], [2])
     with pytest.raises(ValueError, match="for one query give"):
         vectors.search([1, 0], 1)
-    with pytest.raises(ValueError, match="unknown pool 'min'"):
-        vectors.best([1, 0], [0], "min")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("pairs", [[(0, 0), (1, 0), (1, 3), (6, 4)], []])

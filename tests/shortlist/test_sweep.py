@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pixnar.shortlist.sweep import DIRECT, KMEANS, LEARNED, Chooser, Direct, Row, plot, sweep, table, write_json
+from pixnar.shortlist.sweep import DIRECT, KMEANS, LEARNED, Chooser, Direct, Row, plot, sweep, table
 
 ROWS = np.concatenate([np.eye(4), np.zeros((1, 4))]).astype(np.float32)
 BIAS = np.array([0.3, 0.2, 0.1, 0, 9], dtype=np.float32)
@@ -50,9 +49,6 @@ def test_quality_is_the_callers(tmp_path: Path) -> None:
     found = sweep(X0, NEEDED, [(LEARNED, C)], ROWS, BIAS, r=[1, 2], k=[1], quality=quality, full=0.5)
     assert [row.quality for row in found] == [0.1, 0.2, 0.1, 0.2]
     assert [row.lost for row in found] == pytest.approx([0.4, 0.3, 0.4, 0.3])
-    write_json(found, tmp_path / "rows.json")
-    again = [Row(**fields) for fields in json.loads((tmp_path / "rows.json").read_text())]
-    assert again == found
     lines = table(found).splitlines()
     assert len(lines) == 5
     assert "0.4000" in lines[1]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pixnar.cli.common import JsonFile, Threads, group
+from pixnar.cli.common import JsonFile, Threads, group, numbers
 from pixnar.storage import atomic_write
 
 commands = group("bench", "Measure, side by side with what one would use instead.")
@@ -37,8 +37,8 @@ def vocab(
         raise typer.BadParameter(f"--punctuation {punctuation!r} is no list of {', '.join(PUNCTUATION)}")
     results = benchmark.run(
         corpora or [],
-        sizes=_numbers(sizes, "--sizes"),
-        min_counts=[n or None for n in _numbers(min_counts, "--min-counts")],
+        sizes=numbers(sizes, "--sizes"),
+        min_counts=[n or None for n in numbers(min_counts, "--min-counts")],
         punctuation=forms,
         generated=generated,
         generated_size=generated_size,
@@ -79,8 +79,8 @@ def decode(
         queries=queries,
         slots=slots,
         candidates=candidates,
-        ks=_numbers(k, "--k"),
-        beams=_numbers(beams, "--beams"),
+        ks=numbers(k, "--k"),
+        beams=numbers(beams, "--beams"),
         repeats=repeats,
         seed=seed,
         folder=folder,
@@ -116,13 +116,6 @@ def ranking(
         out=json_file,
         wordpiece=wordpiece,
     )
-
-
-def _numbers(text: str, option: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise typer.BadParameter(f"{option} {text!r} is no list of numbers: write e.g. 32768,131072") from error
 
 
 def _sizes(text: str, option: str) -> list[int]:

@@ -48,6 +48,14 @@ def group(name: str, help: str, cls: type[TyperGroup] = TyperGroup) -> typer.Typ
     return commands
 
 
+def numbers(text: str, option: str) -> list[int]:
+    """A list of numbers, separated by commas; an empty text is an empty list."""
+    try:
+        return [int(part) for part in text.split(",")] if text.strip() else []
+    except ValueError as error:
+        raise typer.BadParameter(f"{option} {text!r} is no list of numbers: write e.g. 32768,131072") from error
+
+
 def tell_skipped(skipped: Skipped) -> None:
     """Say which rows were left out, if any were."""
     if skipped.total():

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pixnar.cli.common import JsonFile, app, write_json
+from pixnar.cli.common import JsonFile, app, numbers, write_json
 from pixnar.cli.search import IndexPath
 from pixnar.progress import show_progress
 
@@ -30,11 +30,8 @@ def shortlist(
     """
     from pixnar.fit.sweep import sweep_index
 
-    def numbers(text: str, option: str) -> list[int]:
-        try:
-            found = [int(part) for part in text.split(",") if part.strip()]
-        except ValueError as error:
-            raise typer.BadParameter(f"{option} {text!r} is no list of numbers: write e.g. 1,3,5") from error
+    def sizes(text: str, option: str) -> list[int]:
+        found = numbers(text, option)
         if min(found, default=1) < 1:
             raise typer.BadParameter(f"{option} {text!r}: give numbers of 1 or more")
         return found
@@ -43,9 +40,9 @@ def shortlist(
         rows = sweep_index(
             index,
             corpus,
-            ms=numbers(m, "--m"),
-            rs=numbers(r, "--r"),
-            ks=numbers(k, "--k"),
+            ms=sizes(m, "--m"),
+            rs=sizes(r, "--r"),
+            ks=sizes(k, "--k"),
             minutes=minutes,
             queries=queries,
             plot=plot,

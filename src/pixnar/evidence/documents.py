@@ -130,20 +130,6 @@ class DocumentEvidence:
             raise IndexError(f"token ids must be in 0 … {len(self.shapes) - 1}")
         return self._score(terms[factors > 0], factors[factors > 0], units)
 
-    def score(
-        self,
-        text: str,
-        expansion: tuple[ArrayLike, ArrayLike] | None = None,
-        expansion_weight: float = 1.0,
-        units: ArrayLike | None = None,
-    ) -> Floats:
-        """``own`` plus `expansion_weight` times ``expansion``, given as token ids and their gains."""
-        own = self.own(text, units)
-        if expansion is None:
-            return own
-        more: Floats = np.float32(expansion_weight) * self.expansion(*expansion, units)
-        return own + more
-
     def _score(self, terms: Ints, weights: Floats, units: ArrayLike | None) -> Floats:
         if units is None:
             return self.postings.score(terms, weights)

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pixnar.evidence.ranking import best
-
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
@@ -58,13 +56,6 @@ class Fusion:
             column = _filled(np.array(columns[source], np.float32, ndmin=2), everything)
             out += np.float32(weight) * (column / np.float32(self.scales.get(source, 1.0)))
         return out.reshape(-1)
-
-    def rank(self, candidates: Candidates, k: int | None = None) -> tuple[Ints, Floats]:
-        """The best `k` documents and their fused scores, best first; among equals the lower index wins."""
-        order = np.argsort(candidates.documents, kind="stable")
-        scores = self.scores({source: candidates.columns[source] for source in self.weights})[order]
-        top = best(scores, len(scores) if k is None else k)
-        return candidates.documents[order][top].astype(np.int64), scores[top]
 
     def to_dict(self) -> dict[str, Any]:
         """What JSON can hold; `from_dict` is the way back."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +15,6 @@ from pixnar.storage import read_container, write_container
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
-Pool = Literal["max", "mean", "logsumexp"]
 
 NO_DOCID = -1.0
 """The score of a document without docids: that of the farthest one there can be."""
@@ -62,25 +61,13 @@ class DocidVectors:
         """How many documents there are, those without docids included."""
         return len(self.offsets) - 1
 
-    def best(
-        self,
-        query: ArrayLike,
-        documents: ArrayLike,
-        pool: Pool = "max",
-        *,
-        top: int = 3,
-        temperature: float = 0.05,
-    ) -> Floats:
-        """For each given document how near its docids are to a query vector.
-
-        `pool` says how cosines become one figure: the highest, the mean of the `top` highest, or
-        ``temperature · log Σ exp(cosine / temperature)``.
-        """
+    def best(self, query: ArrayLike, documents: ArrayLike) -> Floats:
+        """For each given document how near its nearest docid is to a query vector."""
         rows, starts, owners = self._rows_of(np.asarray(documents, np.int64))
         out = np.full(len(np.asarray(documents)), NO_DOCID, np.float32)
         if len(rows):
             cosines = self.matrix[rows].astype(np.float32) @ _unit(np.asarray(query, np.float32))
-            out[owners] = _pooled(cosines, starts, pool, top, temperature).round(_DIGITS)
+            out[owners] = np.maximum.reduceat(cosines, starts).round(_DIGITS)
         return out
 
     def search(self, queries: ArrayLike, k: int) -> tuple[Ints, Floats]:
@@ -160,20 +147,3 @@ def _in_16_bits(vectors: NDArray[np.floating]) -> NDArray[np.float16]:
     for begin in range(0, len(vectors), _CHUNK):
         out[begin : begin + _CHUNK] = _unit(vectors[begin : begin + _CHUNK].astype(np.float32))
     return out
-
-
-def _pooled(cosines: Floats, starts: Ints, pool: Pool, top: int, temperature: float) -> Floats:
-    """One figure for each run of cosines."""
-    highest: Floats = np.maximum.reduceat(cosines, starts)
-    if pool == "max":
-        return highest
-    lengths = np.diff(starts, append=len(cosines))
-    runs = np.repeat(np.arange(len(starts)), lengths)
-    if pool == "logsumexp":
-        sums = np.add.reduceat(np.exp((cosines - highest[runs]) / temperature), starts)
-        return (highest + temperature * np.log(sums)).astype(np.float32)
-    if pool != "mean":
-        raise ValueError(f"unknown pool {pool!r}: use max, mean or logsumexp")
-    ordered = cosines[np.lexsort((-cosines, runs))]
-    counted = np.arange(len(cosines)) - starts[runs] < top
-    return (np.add.reduceat(ordered * counted, starts) / np.minimum(lengths, top)).astype(np.float32)

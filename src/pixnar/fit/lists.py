@@ -13,7 +13,6 @@ from pixnar.recipe import Shortlist as Wish
 from pixnar.shortlist.learn import Options, learn
 from pixnar.shortlist.lists import Shortlist, defaults, token_lists
 from pixnar.train.data import TrainingData
-from pixnar.train.pairs import Pairs
 
 _EXAMPLES = 100_000  # inputs that are looked at, at most
 _SIBLINGS = 4  # docids whose tokens an input should find in its shortlist
@@ -22,9 +21,7 @@ _TOKENS = 64
 
 def examples(model: Nar, data: TrainingData, seed: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """x_0 [N, d] of inputs, and the tokens of their documents' docids [N, 64], padded: what a shortlist should hold."""
-    pairs = Pairs(
-        len(data.docids), data.pair_docid, data.pair_document, data.query_index, data.query_document, seed=seed
-    )
+    pairs = data.pairs(seed=seed)
     epoch = pairs.epoch(0)
     inputs, documents = epoch.inputs[:_EXAMPLES], epoch.documents[:_EXAMPLES]
     docids, offsets = pairs.siblings(documents, _SIBLINGS, 0, exclude=inputs)
@@ -62,6 +59,4 @@ def make_shortlist(
     m, r, k = defaults(len(data.vocabulary), len(x0))
     m, r, k = min(wish.m or m, len(x0)), min(wish.r or r, len(data.vocabulary)), wish.k or k
     c = learn(x0, targets, model.head, Options(m=m, minutes=wish.minutes, seed=seed), progress)
-    rows = model.head.rows.detach().numpy()
-    bias = None if model.head.bias is None else model.head.bias.detach().numpy()
-    return Shortlist(c, token_lists(c, rows, bias, r), min(k, len(c)))
+    return Shortlist(c, token_lists(c, *model.head.arrays(), r), min(k, len(c)))

@@ -1,4 +1,4 @@
-"""Small pieces that fit, sweeps and benchmarks share: the rule of a recipe, a scorer and vectors of a model."""
+"""Small pieces that fit, sweeps and benchmarks share: the rule of a recipe, and vectors of a model."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from pixnar.model.nar import Nar
 from pixnar.recipe import Recipe
-from pixnar.scoring import Priors, ScoreRule
-from pixnar.search.query import QueryScorer
+from pixnar.scoring import ScoreRule
 
 Floats = NDArray[np.float32]
 
@@ -30,13 +29,6 @@ def start_rule(recipe: Recipe) -> ScoreRule:
         scale=wish.scale,
         normalize=wish.normalize,
     )
-
-
-def scorer_of(model: Nar, priors: Priors, rule: ScoreRule) -> QueryScorer:
-    """A scorer over a model's own arrays."""
-    head = model.head
-    bias = None if head.bias is None else head.bias.detach().float().cpu().numpy()
-    return QueryScorer(head.rows.detach().float().cpu().numpy(), bias, model.log_z.cpu().numpy(), priors, rule)
 
 
 @torch.inference_mode()

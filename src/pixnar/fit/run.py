@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from pixnar.evaluate.queries import Queries, read_queries
 from pixnar.evidence.ngrams import Ngrams
 from pixnar.fit.folder import claim, put_in_place
 from pixnar.fit.lists import make_shortlist
-from pixnar.fit.parts import scorer_of, start_rule, x_of
+from pixnar.fit.parts import start_rule, x_of
 from pixnar.fit.sources import Sources
 from pixnar.fit.tune import docid_mrr, gather, ranked, tune_fusion, tune_rule, with_rule
 from pixnar.index.files import (
@@ -35,7 +35,7 @@ from pixnar.index.files import (
     write_units,
 )
 from pixnar.index.manifest import write_manifest
-from pixnar.index.retriever import BM25, DENSE, EXPANSION, OWN, Query, Retriever
+from pixnar.index.retriever import BM25, DENSE, EXPANSION, OWN, Query, Retriever, scorer_of
 from pixnar.index.retriever import DOCIDS as DOCID_SCORE
 from pixnar.model.build import build_model, calibrate
 from pixnar.model.encoder import Encoder, place_of
@@ -127,7 +127,7 @@ class _Fit:
         shortlist = self.shortlist(model, data)
         retriever, queries = self.retriever(model, data, table, priors, dev, shortlist)
         rule, fusion = self.choices(retriever, queries, dev)
-        self._seal(rule, fusion, model, data)
+        self._seal(rule, fusion, model)
         return self.report
 
     def vocabulary(self) -> TargetVocabulary:
@@ -225,13 +225,14 @@ class _Fit:
         options = self.recipe.train
         some = dev.first(options.dev_queries) if options.dev_queries else dev.first(0)
         rule = start_rule(self.recipe)
-        ngrams = Ngrams(data.vocabulary)
         frozen = model.design == "mlp" and not options.fine_tune
         pooled = self.features.vectors(some.texts).astype(np.float32) if frozen and len(some) else None
 
+        first = Retriever(table, scorer_of(model, priors, rule), Ngrams(data.vocabulary), [])
+
         def evaluate(current: Nar) -> float:
             x = x_of(current, some.texts, pooled)
-            retriever = Retriever(table, scorer_of(current, priors, rule), ngrams, [])
+            retriever = first.with_scorer(scorer_of(current, priors, rule))
             return docid_mrr(retriever, retriever.queries(some.texts, x, x[:, 0]), some.relevant)
 
         home = self.work / "training"
@@ -344,7 +345,7 @@ class _Fit:
         if retriever.shortlist is None:
             return
         cut = docid_mrr(retriever, queries, dev.relevant)
-        full = docid_mrr(replace(retriever, shortlist=None), [q._replace(tokens=None) for q in queries], dev.relevant)
+        full = docid_mrr(retriever.without_shortlist(), [q._replace(tokens=None) for q in queries], dev.relevant)
         size = float(np.mean([0 if q.tokens is None else len(q.tokens) for q in queries]))
         share = size / (len(retriever.scorer.rows) - 1)
         self.report.facts |= {"shortlist_share": share, "shortlist_mrr10": cut, "full_mrr10": full}
@@ -358,7 +359,7 @@ class _Fit:
             f"{cut:.2%} of the docids have no slot left for their end or are cut"
         )
 
-    def _seal(self, rule: ScoreRule, fusion: dict[str, Any] | None, model: Nar, data: TrainingData) -> None:
+    def _seal(self, rule: ScoreRule, fusion: dict[str, Any] | None, model: Nar) -> None:
         content = {
             "corpus": self.corpus.name,
             "recipe": to_dict(self.recipe),

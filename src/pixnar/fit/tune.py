@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +11,11 @@ from pixnar.evaluate.metrics import mrr_at
 from pixnar.evaluate.queries import Queries
 from pixnar.evidence.fuse import Candidates as Table
 from pixnar.evidence.fuse import Fusion, choose
+from pixnar.evidence.ranking import best
 from pixnar.index.retriever import Candidates, Query, Retriever
 from pixnar.progress import Progress
 from pixnar.scoring import ScoreRule
+from pixnar.search import SlotScores
 from pixnar.search.query import QueryScorer
 
 Floats = NDArray[np.float32]
@@ -37,13 +38,13 @@ _GAIN = 0.002  # relative: what a change must bring to be taken
 def with_rule(retriever: Retriever, rule: ScoreRule) -> Retriever:
     """The same retriever under another rule."""
     old = retriever.scorer
-    return replace(retriever, scorer=QueryScorer(old.rows, old.bias, old.log_z, old.priors, rule))
+    return retriever.with_scorer(QueryScorer(old.rows, old.bias, old.log_z, old.priors, rule))
 
 
 def docid_mrr(retriever: Retriever, queries: Sequence[Query], relevant: Sequence[set[str]]) -> float:
     """MRR@10 by docids alone."""
     found = retriever.spread(
-        lambda scores: [hit[0] for hit in retriever.decode(scores, 10)], retriever.slot_scores(queries)
+        lambda scores: [hit.doc_id for hit in retriever.decode(scores, 10)], retriever.slot_scores(queries)
     )
     return mrr_at(found, relevant, 10)
 
@@ -59,7 +60,7 @@ def tune_rule(
 ) -> tuple[ScoreRule, float]:
     """The best rule found by going through the dials one at a time, and its MRR@10 on these queries."""
     rule = retriever.scorer.rule
-    best = docid_mrr(retriever, queries, dev.relevant)
+    most = docid_mrr(retriever, queries, dev.relevant)
     chosen = [name for name in dials if orders or name != "order"]
     tries = [change for name in chosen for change in GRID[name]]
     for i, change in enumerate(tries):
@@ -69,9 +70,9 @@ def tune_rule(
         if candidate == rule:
             continue
         value = docid_mrr(with_rule(retriever, candidate), queries, dev.relevant)
-        if value > best * (1 + _GAIN):
-            rule, best = candidate, value
-    return rule, best
+        if value > most * (1 + _GAIN):
+            rule, most = candidate, value
+    return rule, most
 
 
 def gather(
@@ -80,9 +81,9 @@ def gather(
     """Candidates of each query with the scores of every source."""
     done = 0
 
-    def one(pair: tuple[Query, object]) -> Candidates:
+    def one(pair: tuple[Query, SlotScores]) -> Candidates:
         nonlocal done
-        found = retriever.candidates(pair[0], pair[1], depth)  # type: ignore[arg-type]
+        found = retriever.candidates(*pair, depth)
         done += 1
         if progress:
             progress("scoring dev queries", done, len(queries))
@@ -109,6 +110,5 @@ def ranked(tables: Sequence[Candidates], fusion: Fusion, k: int = 100) -> list[l
     out = []
     for table in tables:
         scores = fusion.scores({name: table.columns[name] for name in fusion.weights})
-        order = np.lexsort((np.arange(len(scores)), -scores))[:k]
-        out.append([table.doc_ids[i] for i in order])
+        out.append([table.doc_ids[i] for i in best(scores, k)])
     return out

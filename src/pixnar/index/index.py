@@ -30,9 +30,9 @@ from pixnar.index.files import (
     read_priors,
     read_units,
 )
-from pixnar.index.retriever import EVERYTHING, Query, Retriever, Wanted
+from pixnar.index.retriever import BM25, DENSE, EVERYTHING, EXPANSION, OWN, Query, Retriever, Wanted, scorer_of
 from pixnar.scoring import ScoreRule
-from pixnar.search.query import QueryScorer
+from pixnar.search import DocumentHit
 from pixnar.shortlist.lists import Shortlist
 from pixnar.vocab import normalize
 
@@ -69,14 +69,11 @@ class Index:
         model = Nar.from_pretrained(where / MODEL)
         table = DocidTable.open(where / DOCIDS)
         rule = ScoreRule.from_dict(content["rule"])
-        head = model.head
-        if head.total != table.vocab_size + 1:
-            raise FileFormatError(f"{where}: the model has {head.total - 1} tokens, the docid table {table.vocab_size}")
-        bias = None if head.bias is None else head.bias.detach().numpy()
-        scorer = QueryScorer(head.rows.detach().numpy(), bias, model.log_z.numpy(), read_priors(where / PRIORS), rule)
+        if model.head.eos != table.vocab_size:
+            raise FileFormatError(f"{where}: the model has {model.head.eos} tokens, the docid table {table.vocab_size}")
         retriever = Retriever(
             table,
-            scorer,
+            scorer_of(model, read_priors(where / PRIORS), rule),
             Ngrams(table.vocabulary),
             read_units(where / UNITS),
             Shortlist.load(where / SHORTLIST) if shortlist and (where / SHORTLIST).exists() else None,
@@ -86,11 +83,11 @@ class Index:
             threads=threads,
         )
         weights = retriever.fusion.weights if retriever.fusion else {}
-        if weights.keys() & {"own", "expansion"}:
+        if weights.keys() & {OWN, EXPANSION}:
             retriever.evidence = DocumentEvidence.load(where / EVIDENCE, table.vocabulary)
-        if "bm25" in weights:
+        if BM25 in weights:
             retriever.bm25 = Bm25.load(where / BM25_FILE)
-        if "dense" in weights:
+        if DENSE in weights:
             retriever.vectors = DocidVectors.load(where / VECTORS)
         return cls(where, content, retriever, model)
 
@@ -149,8 +146,9 @@ class Index:
         tokens, gains = self.retriever.scorer.expansion(made.x, 20, made.tokens)
         order = np.argsort(-gains)
         vocabulary = self.table.vocabulary
-        found = self.retriever.candidates(made, scores, max(k, self.retriever.depth), Wanted(where=where))
-        hits = self.search(query, k, threshold=threshold, where=where)
+        wanted = Wanted(where=where)
+        found = self.retriever.candidates(made, scores, max(k, self.retriever.depth), wanted)
+        hits = self._hits(made, self.retriever.search([made], k, wanted)[0], k, wanted, threshold)
         place = {doc_id: i for i, doc_id in enumerate(found.doc_ids)}
         return {
             "query": made.text,
@@ -173,31 +171,28 @@ class Index:
     def _hits(
         self,
         query: Query,
-        rows: list[tuple[str, float, tuple[int, ...]]],
+        rows: list[DocumentHit],
         k: int,
         wanted: Wanted,
         threshold: float | None,
     ) -> list[Hit]:
         rows = self._equal_first(query, rows, k, wanted)
         return [
-            Hit(doc_id, score, self._spelling(tokens))
-            for doc_id, score, tokens in rows
-            if threshold is None or score >= threshold
+            Hit(row.doc_id, row.score, self._spelling(row.tokens))
+            for row in rows
+            if threshold is None or row.score >= threshold
         ]
 
-    def _equal_first(
-        self, query: Query, rows: list[tuple[str, float, tuple[int, ...]]], k: int, wanted: Wanted
-    ) -> list[tuple[str, float, tuple[int, ...]]]:
+    def _equal_first(self, query: Query, rows: list[DocumentHit], k: int, wanted: Wanted) -> list[DocumentHit]:
         """Documents that the query names word by word come first; those it did not find get the best score."""
         tokens = self.table.encode(query.text) if query.text else ()
         named = self._allowed(self.table.named(tokens), wanted) if tokens else set()
         if not named or not k:
             return rows
-        inside = [row for row in rows if row[0] in named]
-        top = rows[0][1] if rows else 0.0
-        missing = [(doc_id, top, tokens) for doc_id in sorted(named - {row[0] for row in inside})]
-        first = [(doc_id, max(score, top), tokens) for doc_id, score, _ in inside] + missing
-        return (first + [row for row in rows if row[0] not in named])[:k]
+        inside = [row.doc_id for row in rows if row.doc_id in named]
+        top = rows[0].score if rows else 0.0
+        first = [DocumentHit(doc_id, top, tokens) for doc_id in inside + sorted(named - set(inside))]
+        return (first + [row for row in rows if row.doc_id not in named])[:k]
 
     def _allowed(self, doc_ids: Iterable[str], wanted: Wanted) -> set[str]:
         """Those that may be found."""

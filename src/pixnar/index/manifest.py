@@ -8,22 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import xxhash
-
 from pixnar.errors import FileFormatError
-from pixnar.storage import atomic_write
+from pixnar.storage import atomic_write, file_digest
 
 NAME = "manifest.json"
 _FORMAT, _VERSION = "pixnar-index", 1
 _KEYS = ("version", "files", "rule", "fusion", "depth", "expansion")  # without which an index cannot be opened
-_BLOCK = 1 << 22
 _NOT_SHIPPED = ("work", NAME)  # checkpoints of an unfinished fit, and the manifest itself
 
 
 def write_manifest(folder: Path, content: dict[str, Any]) -> None:
     """Seal a folder: list every file with its size and checksum. Until this is written the index does not exist."""
     files = {
-        str(path.relative_to(folder)): {"size": path.stat().st_size, "xxh3": digest(path)} for path in _files(folder)
+        str(path.relative_to(folder)): {"size": path.stat().st_size, "xxh3": file_digest(path)}
+        for path in _files(folder)
     }
     whole = {"format": _FORMAT, "version": _VERSION, **content, "files": files}
     with atomic_write(folder / NAME) as file:
@@ -71,19 +69,10 @@ def verify(folder: Path) -> int:
     for name, facts in content["files"].items():
         if _may_change(name):
             continue  # the docid table has checksums of its own and may have been changed since
-        if digest(folder / name) != facts["xxh3"]:
+        if file_digest(folder / name) != facts["xxh3"]:
             raise FileFormatError(f"{folder / name} does not match its checksum: copy or build the index again")
         checked += 1
     return checked
-
-
-def digest(path: Path) -> str:
-    """The checksum of a file."""
-    whole = xxhash.xxh3_128()
-    with open(path, "rb") as file:
-        while block := file.read(_BLOCK):
-            whole.update(block)
-    return whole.hexdigest()
 
 
 def _may_change(name: str) -> bool:

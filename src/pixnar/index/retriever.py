@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,10 +17,12 @@ from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.ngrams import Ngrams
 from pixnar.evidence.ranking import best
 from pixnar.evidence.vectors import DocidVectors
-from pixnar.search import Decoder, SlotScores
+from pixnar.scoring import Priors, ScoreRule
+from pixnar.search import Decoder, DocumentHit, SlotScores
 from pixnar.search.query import QueryScorer
 
 if TYPE_CHECKING:
+    from pixnar.model.nar import Nar
     from pixnar.shortlist.lists import Shortlist
 
 Floats = NDArray[np.float32]
@@ -57,6 +59,11 @@ class Wanted(NamedTuple):
 EVERYTHING = Wanted()
 
 
+def scorer_of(model: Nar, priors: Priors, rule: ScoreRule) -> QueryScorer:
+    """A scorer over a model's own arrays."""
+    return QueryScorer(*model.head.arrays(), model.log_z.cpu().numpy(), priors, rule)
+
+
 @dataclass
 class Retriever:
     """Everything a search needs beside the encoder."""
@@ -70,13 +77,24 @@ class Retriever:
     vectors: DocidVectors | None = None
     bm25: Bm25 | None = None
     fusion: Fusion | None = None
-    depth: int = 300
+    depth: int = 200
     expansion: int = 200
     threads: int = 2
+    made: InitVar[Decoder | None] = None  # for these slots and floors; making one reads the whole table
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, made: Decoder | None) -> None:
         self.unit_of = {doc_id: i for i, doc_id in enumerate(self.units)}
-        self.decoder = Decoder(self.table, slots=self.scorer.slots, floor=self.scorer.floors)
+        self.decoder = made or Decoder(self.table, slots=self.scorer.slots, floor=self.scorer.floors)
+
+    def with_scorer(self, scorer: QueryScorer) -> Retriever:
+        """The same with another scorer; the decoder stays where it may."""
+        mine, other = self.scorer.floors, scorer.floors
+        same = mine is other or (mine is not None and other is not None and np.array_equal(mine, other))
+        return replace(self, scorer=scorer, made=self.decoder if same and scorer.slots == self.scorer.slots else None)
+
+    def without_shortlist(self) -> Retriever:
+        """The same, scoring every token."""
+        return replace(self, shortlist=None, made=self.decoder)
 
     def queries(self, texts: Sequence[str], x: Floats, pooled: Floats) -> list[Query]:
         """Queries from normalised texts and what the model says of them."""
@@ -93,12 +111,10 @@ class Retriever:
         lists = None if self.shortlist is None else [query.tokens for query in queries if query.tokens is not None]
         return self.scorer.batch(x, [query.own for query in queries], lists)
 
-    def decode(
-        self, scores: SlotScores, k: int, wanted: Wanted = EVERYTHING
-    ) -> list[tuple[str, float, tuple[int, ...]]]:
+    def decode(self, scores: SlotScores, k: int, wanted: Wanted = EVERYTHING) -> list[DocumentHit]:
         """The k best documents by their docids alone, with the best docid of each."""
         rule = self.scorer.rule
-        found = self.decoder.documents(
+        return self.decoder.documents(
             scores,
             k,
             aggregate=rule.aggregate,
@@ -107,8 +123,7 @@ class Retriever:
             allow=wanted.allow,
             forbid=wanted.forbid,
             where=wanted.where,
-        )
-        return [(hit.doc_id, hit.score, hit.tokens) for hit in found.hits]
+        ).hits
 
     def candidates(self, query: Query, scores: SlotScores, depth: int, wanted: Wanted = EVERYTHING) -> Candidates:
         """The `depth` best documents of the decoder, of the evidence and of BM25, each with the scores of all."""
@@ -133,18 +148,17 @@ class Retriever:
             columns[DENSE] = near
         return Candidates(doc_ids, columns, docids)
 
-    def search(
-        self, queries: Sequence[Query], k: int, wanted: Wanted = EVERYTHING
-    ) -> list[list[tuple[str, float, tuple[int, ...]]]]:
-        """The k best documents of each query: (document, score, best docid)."""
+    def search(self, queries: Sequence[Query], k: int, wanted: Wanted = EVERYTHING) -> list[list[DocumentHit]]:
+        """The k best documents of each query, with the best docid of each."""
 
-        def one(pair: tuple[Query, SlotScores]) -> list[tuple[str, float, tuple[int, ...]]]:
+        def one(pair: tuple[Query, SlotScores]) -> list[DocumentHit]:
             query, scores = pair
             if self.fusion is None:
                 return self.decode(scores, k, wanted)
             found = self.candidates(query, scores, max(self.depth, k), wanted)
             fused = self.fusion.scores(found.columns)
-            return [(found.doc_ids[i], float(fused[i]), found.docids.get(found.doc_ids[i], ())) for i in best(fused, k)]
+            top = [(found.doc_ids[i], float(fused[i])) for i in best(fused, k)]
+            return [DocumentHit(doc_id, score, found.docids[doc_id]) for doc_id, score in top]
 
         return self.spread(one, zip(queries, self.slot_scores(queries), strict=True))
 
@@ -166,9 +180,7 @@ class Retriever:
             columns[BM25] = self.bm25.documents(query.text)
         return columns
 
-    def _scored(
-        self, scores: SlotScores, doc_ids: list[str], wanted: Wanted
-    ) -> list[tuple[str, float, tuple[int, ...]]]:
+    def _scored(self, scores: SlotScores, doc_ids: list[str], wanted: Wanted) -> list[DocumentHit]:
         """The docid scores of given documents, those left out that a filter does not allow."""
         if wanted.allow is not None:
             doc_ids = sorted(set(doc_ids) & set(wanted.allow))

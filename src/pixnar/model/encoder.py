@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from pixnar.errors import MissingExtraError, PixnarError
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-DEBERTA = "microsoft/deberta-v3-base"  # the paper's
 
 _BATCH_PIECES = 2048  # word pieces, padding included, that go through the encoder at once
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pixnar.model.logsumexp import chunked_logsumexp, logsumexp_and_rows, wide
@@ -76,6 +77,13 @@ class PhraseHead(nn.Module):
     def width(self) -> int:
         """Numbers per row."""
         return self.rows.shape[1]
+
+    def arrays(self) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+        """Rows and bias for search; on a CPU they share the head's memory."""
+        rows, bias = self.rows.detach().float().cpu().numpy(), None
+        if self.bias is not None:
+            bias = self.bias.detach().float().cpu().numpy()
+        return rows, bias
 
     def shard(self, first: int, last: int) -> PhraseHead:
         """A new head with a copy of the rows of ids `first` up to, not including, `last`."""

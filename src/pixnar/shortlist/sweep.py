@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -151,13 +150,6 @@ def table(rows: Sequence[Row]) -> str:
         gains = f"{_shown(row.quality):>8} {_shown(row.lost):>7}"
         lines.append(f"{row.kind:20} {made} {row.recall:7.1%} {row.size:9,.0f} {row.share:7.2%} {gains}")
     return "\n".join(lines)
-
-
-def write_json(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
-    """The rows as a JSON list of objects."""
-    text = json.dumps([dataclasses.asdict(row) for row in rows], indent=1)
-    with atomic_write(path) as file:
-        file.write(text.encode() + b"\n")
 
 
 def plot(rows: Sequence[Row], path: str | os.PathLike[str], full: float | None = None) -> None:

@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from pixnar.errors import FileFormatError, PixnarError
-from pixnar.storage import atomic_write, sync_folder
+from pixnar.storage import atomic_write, file_digest, sync_folder
 from pixnar.train.flatten import flatten, restore
 
 __all__ = ["best", "best_step", "flatten", "latest", "load", "mark_best", "restore", "save", "step_of"]
@@ -33,7 +33,6 @@ Folder = str | os.PathLike[str]
 _FORMAT = 1
 _TENSORS, _STATE, _BEST = "tensors.safetensors", "state.json", "best.json"
 _NAME = re.compile(r"(?:step-(\d+)|\.step-(\d+)\.old)")  # `.old`: the one that is being replaced
-_BLOCK = 1 << 24
 _log = logging.getLogger("pixnar")
 
 
@@ -143,7 +142,7 @@ def _write(aside: Path, step: int, tensors: Mapping[str, Tensor], state: Mapping
         "format": _FORMAT,
         "step": step,
         "size": path.stat().st_size,
-        "xxh3": _digest(path),
+        "xxh3": file_digest(path),
         "state_xxh3": xxhash.xxh3_128_hexdigest(text.encode()),
         "state": json.loads(text),
     }
@@ -182,7 +181,7 @@ def _read_state(where: Path, *, verify: bool) -> dict[str, Any]:
         size = (where / _TENSORS).stat().st_size
         if size != content["size"]:
             raise _broken(where, f"{_TENSORS} should have {content['size']} bytes and has {size}")
-        if verify and _digest(where / _TENSORS) != content["xxh3"]:
+        if verify and file_digest(where / _TENSORS) != content["xxh3"]:
             raise _broken(where, f"{_TENSORS} does not match its checksum")
     except OSError as error:
         raise _broken(where, f"{Path(error.filename or where).name}: {error.strerror}") from error
@@ -194,14 +193,6 @@ def _read_state(where: Path, *, verify: bool) -> dict[str, Any]:
 
 def _broken(where: Path, why: str) -> _DamagedError:
     return _DamagedError(f"{where} is damaged or incomplete ({why}); train on from an earlier checkpoint")
-
-
-def _digest(path: Path) -> str:
-    digest = xxhash.xxh3_128()
-    with open(path, "rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _name(step: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from pixnar.errors import CorpusError
 from pixnar.evidence.ngrams import Ngrams, TokenCounts
 from pixnar.model.losses import PADDING
 from pixnar.progress import Progress
+from pixnar.train.pairs import Pairs
 from pixnar.vocab import TargetVocabulary, normalize
 from pixnar.vocab.protocol import EncodedBatch
 
@@ -81,6 +83,12 @@ class TrainingData:
         inputs = np.concatenate([self.pair_docid, len(self.docids) + self.query_index])
         return inputs, np.concatenate([self.pair_document, self.query_document])
 
+    def pairs(self, **options: Any) -> Pairs:
+        """What training draws its pairs from."""
+        return Pairs(
+            len(self.docids), self.pair_docid, self.pair_document, self.query_index, self.query_document, **options
+        )
+
     def default_slots(self) -> int:
         """The 99th percentile of docid lengths + 1, at most 32."""
         return default_slots(self.tokens.lengths)
@@ -103,10 +111,19 @@ class TrainingData:
 
     def rows(self, docids: Ints, most: int) -> tuple[Ints, Ints]:
         """All tokens of some docids, each docid's first `most`, and the position in `docids` that each belongs to."""
-        lengths = np.minimum(self.tokens.lengths[docids], most)
-        owner = np.repeat(np.arange(len(docids)), lengths)
-        inside = np.arange(len(owner)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return self.tokens.ids[self.tokens.offsets[docids][owner] + inside].astype(np.int64), owner
+        places, owner = gathered(self.tokens.offsets[docids], np.minimum(self.tokens.lengths[docids], most))
+        return self.tokens.ids[places].astype(np.int64), owner
+
+
+def gathered(starts: Ints, lengths: Ints) -> tuple[Ints, Ints]:
+    """The places of runs that begin at `starts`, one run after the other, and which run each belongs to.
+
+    >>> [array.tolist() for array in gathered(np.array([10, 3]), np.array([2, 1]))]
+    [[10, 11, 3], [0, 0, 1]]
+    """
+    owner = np.repeat(np.arange(len(starts)), lengths)
+    inside = np.arange(len(owner)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return starts[owner] + inside, owner
 
 
 def default_slots(lengths: NDArray[np.int64]) -> int:

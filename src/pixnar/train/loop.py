@@ -23,7 +23,6 @@ from pixnar.train import checkpoint
 from pixnar.train.data import TrainingData
 from pixnar.train.flatten import flatten, restore
 from pixnar.train.log import TrainingLog
-from pixnar.train.pairs import Pairs
 from pixnar.train.step import Objective, Step
 
 _TIMED_STEPS = 4  # after which a budget in minutes becomes a number of steps
@@ -67,11 +66,7 @@ def train(
     progress: Progress | None = None,
 ) -> Trained:
     """Train `model` in place and leave the best weights in it; continues what it finds in `folder`."""
-    device = pick_device(options.device)
-    model.to(device)
-    softmax = choose_softmax(model, data, options, device)
-    run = _Run(model, data, options, rule, priors, folder, softmax, device)
-    return run.go(evaluate, progress)
+    return _Run(model, data, options, rule, priors, folder).go(evaluate, progress)
 
 
 class _Run:
@@ -83,23 +78,15 @@ class _Run:
         rule: ScoreRule,
         priors: Priors,
         folder: Path,
-        softmax: str,
-        device: torch.device,
     ) -> None:
-        self.model, self.options, self.folder, self.softmax, self.device = model, options, folder, softmax, device
-        self.pairs = Pairs(
-            len(data.docids),
-            data.pair_docid,
-            data.pair_document,
-            data.query_index,
-            data.query_document,
-            per_document=options.per_document,
-            self_share=options.self_share,
-            seed=options.seed,
-        )
-        model.head.sparse = softmax == "sampled" and options.optimizer == "rows"
+        self.model, self.options, self.folder = model, options, folder
+        self.device = pick_device(options.device)
+        model.to(self.device)
+        self.softmax = choose_softmax(model, data, options, self.device)
+        self.pairs = data.pairs(per_document=options.per_document, self_share=options.self_share, seed=options.seed)
+        model.head.sparse = self.softmax == "sampled" and options.optimizer == "rows"
         sampler = None
-        if softmax == "sampled":
+        if self.softmax == "sampled":
             counts = data.token_counts()
             sampler = Sampler(counts, min(options.sample, len(counts)), options.seed)
         weights = Weights(options.l1, options.l2, options.l3)

@@ -13,7 +13,7 @@ from pixnar.model.losses import Sample, Sampler, Weights, losses
 from pixnar.model.nar import Nar
 from pixnar.scoring import Priors, ScoreRule, floors, token_scores
 from pixnar.scoring.batch import docid_scores, document_scores
-from pixnar.train.data import TrainingData
+from pixnar.train.data import TrainingData, gathered
 from pixnar.train.pairs import Epoch, Pairs
 
 _NOT_COPIED = -1e4  # log of no probability, finite so that gradients stay so
@@ -140,9 +140,8 @@ class Step:
             return None
         ngrams = self.data.ngrams
         counts = np.diff(ngrams.offsets)[inputs]
-        owner = np.repeat(np.arange(len(inputs)), counts)
-        inside = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-        own = ngrams.ids[ngrams.offsets[inputs][owner] + inside].astype(np.int64)
+        at, owner = gathered(ngrams.offsets[inputs], counts)
+        own = ngrams.ids[at].astype(np.int64)
         known = ids.cpu().numpy()
         places = np.minimum(np.searchsorted(known, own), len(known) - 1)
         hit = known[places] == own
