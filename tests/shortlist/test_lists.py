@@ -127,8 +127,7 @@ def test_defaults() -> None:
     for size in (40_000, 128_000, 1_000_000):
         m, r, k = defaults(size, 20_000)
         assert (m, k) == (2500, 5)
-        assert r * k <= 0.1 * size
-    assert 450 < defaults(20_000, 10**6)[1] < 550
+        assert r == min(20_000, 0.03 * size)
 
 
 def test_searching_needs_no_torch() -> None:

@@ -19,19 +19,19 @@ Ids = NDArray[np.uint32]
 
 KIND = "shrtlist"
 VERSION = 1
-PAPER = (4096, 20_000, 5)  # m, r, k of the paper, for a vocabulary of
-PAPER_VOCABULARY = 5_000_000
+PAPER = (4096, 20_000, 5)  # m, r, k of the paper
+SHARE = 0.03  # of the vocabulary in each list, below the paper's r
 LEAST_MEMBERS = 8  # examples for each vector c_i, at least; fewer cannot teach it a list
 
 
 def defaults(vocabulary: int, examples: int) -> tuple[int, int, int]:
     """m, r and k for a vocabulary and a number of training examples.
 
-    k is the paper's 5 and r grows as V^(2/3) up to the paper's 20,000 at 5 M. So k · r is at most 10 % of V from 40 K
-    tokens on; lists overlap, so the shortlist itself stays below 10 % from 20 K on.
+    k is the paper's 5; r is 3 % of V, at most the paper's 20,000. The k nearest lists overlap, so that the shortlist is
+    about half of k · r.
     """
     most, length, k = PAPER
-    r = max(1, min(vocabulary, round(length * (vocabulary / PAPER_VOCABULARY) ** (2 / 3))))
+    r = max(1, min(length, round(SHARE * vocabulary)))
     m = min(most, max(1, examples // LEAST_MEMBERS))
     return m, r, min(k, m)
 
