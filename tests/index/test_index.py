@@ -20,6 +20,7 @@ from pixnar.shortlist.lists import Shortlist
 from pixnar.vocab import normalize
 from tests.fit.corpora import COUNTRIES, WORDS, settings, write_small
 from tests.model.tiny import save_encoder
+from tests.test_cli import fails, pixnar
 
 SOURCES = (DOCIDS, OWN, EXPANSION, DENSE, BM25)
 
@@ -277,3 +278,11 @@ def test_parts_that_do_not_fit(copy: Path, home: Path, tmp_path: Path) -> None:
     shutil.rmtree(copy / "docids")
     shutil.copytree(tmp_path / "other" / "docids", copy / "docids")
     assert "tokens" in refused(copy)
+
+
+def test_docids_of_an_index_change_by_its_folder(copy: Path) -> None:
+    pixnar("add", copy, "new", "a quite new docid")
+    assert Index.load(copy).search("a quite new docid", k=1)[0].doc_id == "new"
+    pixnar("remove", copy, "new")
+    assert "new" not in {hit.doc_id for hit in Index.load(copy).search("a quite new docid", k=DOCUMENTS)}
+    fails("is no docid table", "add", copy.parent, "new", "a docid")

@@ -28,7 +28,17 @@ Threads = Annotated[int, typer.Option(help="Worker threads; 0 = all cores.", min
 SkipBadRows = Annotated[bool, typer.Option("--skip-bad-rows", help="Leave bad rows out and count them.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
-TablePath = Annotated[Path, typer.Argument(help="Docid table: the folder that pixnar table wrote.")]
+
+
+def _table_of(path: Path) -> Path:
+    """The docid table of an index, or the table itself."""
+    inside = path / "docids"
+    return inside if (path / "manifest.json").exists() and inside.is_dir() else path
+
+
+TablePath = Annotated[
+    Path, typer.Argument(help="Index, or docid table: the folder that pixnar fit or table wrote.", callback=_table_of)
+]
 
 
 class BuildByDefault(TyperGroup):
