@@ -12,7 +12,7 @@ from pixnar.docids import DocidTable
 from pixnar.scoring import PAPER_RULE, Priors, ScoreRule
 from pixnar.search import Decoder, SlotScores
 from pixnar.search import query as module
-from pixnar.search.query import QueryScorer
+from pixnar.search.query import ArrayHead, QueryScorer
 
 V, S, D, Q = 13, 4, 6, 3
 Floats = NDArray[np.float32]
@@ -25,7 +25,12 @@ def scorer(rule: ScoreRule, *, bias: bool = True) -> QueryScorer:
     biases = random.normal(size=V + 1).astype(np.float32) if bias else None
     log_z = random.normal(size=S + 1).astype(np.float32)
     priors = Priors.count(random.integers(0, 20, V), random.integers(1, 6, 30), S)
-    return QueryScorer(rows, biases, log_z, priors, rule)
+    return QueryScorer(ArrayHead(rows, biases), log_z, priors, rule)
+
+
+def head(scorer: QueryScorer) -> ArrayHead:
+    assert isinstance(scorer.head, ArrayHead)
+    return scorer.head
 
 
 @pytest.fixture
@@ -53,7 +58,7 @@ def by_hand(
     used = [0] if rule.order == "bag" else list(range(1, S + 1))
     log_p = np.zeros((len(used), V + 1))
     for i, t in enumerate(used):
-        logits = s.rows.astype(np.float64) @ x[t] + (0 if s.bias is None else s.bias)
+        logits = head(s).rows.astype(np.float64) @ x[t] + (0 if head(s).bias is None else head(s).bias)
         log_p[i] = logits - (np.log(np.exp(logits[scored]).sum()) if rule.normalize else s.log_z[t])
     ends = (log_p[:, V] - rule.prior_weight * s.priors.ends) * rule.scale if rule.order == "slots" else np.zeros(S)
     if rule.order != "slots":
@@ -152,7 +157,7 @@ def test_blocks_do_not_matter(x: Floats, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_expansion(bias: bool, x: Floats) -> None:
     s = scorer(ScoreRule(), bias=bias)
     for vectors in x:
-        logits = s.rows[:V].astype(np.float64) @ vectors[0] + (0 if s.bias is None else s.bias[:V])
+        logits = head(s).rows[:V].astype(np.float64) @ vectors[0] + (0 if head(s).bias is None else head(s).bias[:V])
         gains = logits - np.log(np.exp(logits).sum()) - s.priors.tokens
         better = np.argsort(-gains)[: int((gains > 0).sum())]
         for most in (0, 1, 3, V, 100):
@@ -165,7 +170,7 @@ def test_expansion(bias: bool, x: Floats) -> None:
 def test_expansion_of_a_shortlist(x: Floats) -> None:
     s = scorer(ScoreRule(), bias=False)
     listed = np.array([1, 4, 6, 9, 10], np.uint32)
-    logits = s.rows[listed].astype(np.float64) @ x[0, 0]
+    logits = head(s).rows[listed].astype(np.float64) @ x[0, 0]
     gains = logits - np.log(np.exp(logits).sum()) - s.priors.tokens[listed]
     ids, values = s.expansion(x[0], 2, listed)
     best = np.argsort(-gains)[:2]

@@ -347,7 +347,7 @@ class _Fit:
         cut = docid_mrr(retriever, queries, dev.relevant)
         full = docid_mrr(retriever.without_shortlist(), [q._replace(tokens=None) for q in queries], dev.relevant)
         size = float(np.mean([0 if q.tokens is None else len(q.tokens) for q in queries]))
-        share = size / (len(retriever.scorer.rows) - 1)
+        share = size / (retriever.scorer.head.count - 1)
         self.report.facts |= {"shortlist_share": share, "shortlist_mrr10": cut, "full_mrr10": full}
         self.say(f"shortlist: MRR@10 {cut:.3f} with {share:.1%} of the vocabulary, {full:.3f} with all of it")
 

@@ -86,13 +86,11 @@ def sweep_index(
             (KMEANS, start(x0, options, model.head)),
             (LEARNED, learn(x0, targets, model.head, options, progress)),
         ]
-    scorer = retriever.scorer
     rows = sweep(
         x[:, 0],
         _needed(data, dev.relevant),
         vectors,
-        scorer.rows,
-        scorer.bias,
+        *model.head.arrays(),
         r=list(rs) or [max(1, r // 4), max(1, r // 2), r],
         k=list(ks),
         extra=[query.own for query in asked],

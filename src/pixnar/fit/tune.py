@@ -16,7 +16,6 @@ from pixnar.index.retriever import Candidates, Query, Retriever
 from pixnar.progress import Progress
 from pixnar.scoring import ScoreRule
 from pixnar.search import SlotScores
-from pixnar.search.query import QueryScorer
 
 Floats = NDArray[np.float32]
 
@@ -37,8 +36,7 @@ _GAIN = 0.002  # relative: what a change must bring to be taken
 
 def with_rule(retriever: Retriever, rule: ScoreRule) -> Retriever:
     """The same retriever under another rule."""
-    old = retriever.scorer
-    return retriever.with_scorer(QueryScorer(old.rows, old.bias, old.log_z, old.priors, rule))
+    return retriever.with_scorer(retriever.scorer.with_rule(rule))
 
 
 def docid_mrr(retriever: Retriever, queries: Sequence[Query], relevant: Sequence[set[str]]) -> float:

@@ -19,7 +19,7 @@ from pixnar.evidence.ranking import best
 from pixnar.evidence.vectors import DocidVectors
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search import Decoder, DocumentHit, SlotScores
-from pixnar.search.query import QueryScorer
+from pixnar.search.query import ArrayHead, QueryScorer
 
 if TYPE_CHECKING:
     from pixnar.model.nar import Nar
@@ -61,7 +61,7 @@ EVERYTHING = Wanted()
 
 def scorer_of(model: Nar, priors: Priors, rule: ScoreRule) -> QueryScorer:
     """A scorer over a model's own arrays."""
-    return QueryScorer(*model.head.arrays(), model.log_z.cpu().numpy(), priors, rule)
+    return QueryScorer(ArrayHead(*model.head.arrays()), model.log_z.cpu().numpy(), priors, rule)
 
 
 @dataclass

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +17,54 @@ Floats = NDArray[np.float32]
 _LOGITS_AT_ONCE = 32 * 1024 * 1024  # floats
 
 
+class Head(Protocol):
+    """The phrase rows: one per token, and a last one for the end of a docid."""
+
+    @property
+    def count(self) -> int:
+        """Rows, the last one included."""
+        ...
+
+    def logits(self, x: Floats, ids: NDArray[np.integer] | None = None) -> Floats:
+        """Logits [T, n] of vectors x [T, d] against some rows, or all."""
+        ...
+
+
+@dataclass(frozen=True)
+class ArrayHead:
+    """Rows [V + 1, d] and bias [V + 1] as training leaves them."""
+
+    rows: Floats
+    bias: Floats | None
+
+    @property
+    def count(self) -> int:
+        """See `Head`."""
+        return len(self.rows)
+
+    def logits(self, x: Floats, ids: NDArray[np.integer] | None = None) -> Floats:
+        """See `Head`."""
+        rows, bias = (self.rows, self.bias) if ids is None else (self.rows[ids], self.bias)
+        logits: Floats = x @ rows.T
+        if bias is not None:
+            logits += bias if ids is None else bias[ids]
+        return logits
+
+
 class QueryScorer:
     """Scores tokens for queries: logits against the phrase rows, probabilities, copy term, prior correction.
 
-    `rows` [V + 1, d] and `bias` [V + 1] end with the end token. `log_z` [s + 1] is the mean log Z per slot.
+    `log_z` [s + 1] is the mean log Z per slot.
     """
 
-    def __init__(self, rows: Floats, bias: Floats | None, log_z: Floats, priors: Priors, rule: ScoreRule) -> None:
-        self.rows, self.bias, self.log_z, self.priors, self.rule = rows, bias, log_z, priors, rule
+    def __init__(self, head: Head, log_z: Floats, priors: Priors, rule: ScoreRule) -> None:
+        self.head, self.log_z, self.priors, self.rule = head, log_z, priors, rule
         self.slots = len(log_z) - 1
         self.floors = floors(priors, rule)
+
+    def with_rule(self, rule: ScoreRule) -> QueryScorer:
+        """The same with other dials."""
+        return QueryScorer(self.head, self.log_z, self.priors, rule)
 
     @property
     def order(self) -> Order:
@@ -43,7 +83,7 @@ class QueryScorer:
                 ids = np.asarray(tokens, np.int64)
                 yield self._scores(self._logits(vectors[None], ids)[0], ngrams, ids)
             return
-        per_query = len(self._used(x[:1])[0]) * len(self.rows) if len(x) else 1
+        per_query = len(self._used(x[:1])[0]) * self.head.count if len(x) else 1
         size = max(1, _LOGITS_AT_ONCE // per_query)
         for start in range(0, len(x), size):
             logits = self._logits(x[start : start + size], None)
@@ -55,8 +95,8 @@ class QueryScorer:
     ) -> tuple[NDArray[np.int64], Floats]:
         """The tokens that x_0 gains most on over their prior, and the gains: what the query may also be about."""
         ids = None if shortlist is None else np.asarray(shortlist, np.int64)
-        logits = x[0] @ self._rows(ids).T
-        logits = logits if self.bias is None else logits + (self.bias[:-1] if ids is None else self.bias[ids])
+        logits = self.head.logits(x[:1], ids)[0]
+        logits = logits[:-1] if ids is None else logits
         top = logits.max()
         log_z = top + np.log(np.exp(logits - top).sum())
         gains = logits - log_z - (self.priors.tokens if ids is None else self.priors.tokens[ids])
@@ -65,9 +105,6 @@ class QueryScorer:
         chosen = np.sort(chosen[gains[chosen] > 0])
         return (chosen if ids is None else ids[chosen]), gains[chosen].astype(np.float32)
 
-    def _rows(self, ids: NDArray[np.int64] | None) -> Floats:
-        return self.rows[:-1] if ids is None else self.rows[ids]
-
     def _used(self, x: Floats) -> Floats:
         """The vectors that the rule scores with."""
         return x[:, :1] if self.rule.order == "bag" else x[:, 1:]
@@ -75,10 +112,8 @@ class QueryScorer:
     def _logits(self, x: Floats, ids: NDArray[np.int64] | None) -> Floats:
         """Logits [Q, t, tokens + 1]: the given tokens, or all, then the end."""
         used = self._used(x)
-        rows = self.rows if ids is None else self.rows[np.append(ids, len(self.rows) - 1)]
-        logits = used.reshape(-1, used.shape[-1]) @ rows.T
-        if self.bias is not None:
-            logits += self.bias if ids is None else self.bias[np.append(ids, len(self.rows) - 1)]
+        wanted = None if ids is None else np.append(ids, self.head.count - 1)
+        logits = self.head.logits(used.reshape(-1, used.shape[-1]), wanted)
         shaped: Floats = logits.reshape(len(x), used.shape[1], -1)
         return shaped
 
