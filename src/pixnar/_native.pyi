@@ -134,3 +134,64 @@ class Shelf:
         int,
     ]: ...
     def named(self, segment: int, row: int, allowed: NDArray[np.uint64] | None) -> NDArray[np.uint32]: ...
+
+def head_paths() -> list[str]: ...
+def use_head_path(name: str) -> str: ...
+def head_stride(format: str, dim: int) -> int: ...
+def union_of_lists(
+    lists: NDArray[np.uint32], r: int, chosen: NDArray[np.int64], extra: NDArray[np.uint32], vocabulary: int
+) -> NDArray[np.uint32]: ...
+
+class HeadRows:
+    def __init__(
+        self,
+        data: NDArray[np.uint8],
+        format: str,
+        count: int,
+        dim: int,
+        stride: int,
+        scales: NDArray[np.float32] | None,
+        bias: NDArray[np.float32] | None,
+        places: NDArray[np.uint32] | None,
+    ) -> None: ...
+    def logits(
+        self, x: NDArray[np.float32], slots: int, ids: NDArray[np.uint32] | None, threads: int
+    ) -> NDArray[np.float32]: ...
+    def top(
+        self, x: NDArray[np.float32], slots: int, ids: NDArray[np.uint32] | None, n: int, threads: int
+    ) -> tuple[NDArray[np.uint32], NDArray[np.float32], NDArray[np.int64]]: ...
+    def top_each(
+        self,
+        x: NDArray[np.float32],
+        slots: int,
+        ids: NDArray[np.uint32],
+        offsets: NDArray[np.int64],
+        n: int,
+        threads: int,
+    ) -> tuple[NDArray[np.uint32], NDArray[np.float32], NDArray[np.int64]]: ...
+    def score(
+        self,
+        x: NDArray[np.float32],
+        ids: NDArray[np.uint32] | None,
+        own: NDArray[np.uint32],
+        order: int,
+        normalize: bool,
+        copy: float,
+        prior_weight: float,
+        scale: float,
+        ends: bool,
+        floors: NDArray[np.float32] | None,
+        token_priors: NDArray[np.float32],
+        end_priors: NDArray[np.float32],
+        log_z: NDArray[np.float32],
+        expansion: int,
+        threads: int,
+    ) -> tuple[
+        NDArray[np.uint32],
+        NDArray[np.float32],
+        NDArray[np.int64],
+        NDArray[np.float32],
+        bool,
+        NDArray[np.uint32],
+        NDArray[np.float32],
+    ]: ...
