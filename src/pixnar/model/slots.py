@@ -51,7 +51,7 @@ class MaskSlots(nn.Module):
         ids, mask = (nn.functional.pad(part, (0, self.slots)) for part in (ids, mask))
         ids = ids.scatter(1, places, int(encoder.tokenizer.mask_token_id))
         states = encoder.states(ids, mask.scatter(1, places, 1)).float()
-        rows = torch.arange(len(ids), device=ids.device)[:, None]
+        rows = torch.arange(ids.shape[0], device=ids.device)[:, None]  # no len(): an export would keep it as a number
         states = torch.cat([states[:, :1], states[rows, places]], 1)
         x: Tensor = self.norm(nn.functional.gelu(self.dense(states))) * self.log_scale.exp()[:, None]
         return x

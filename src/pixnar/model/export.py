@@ -1,0 +1,140 @@
+"""From a model to a folder that `QueryEncoder` opens: encoder and slots as one ONNX graph, and the tokenizer."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from pixnar.encode.folder import (
+    FP32,
+    INPUTS,
+    NOTE,
+    OUTPUTS,
+    TOKENIZER,
+    Note,
+    data_name,
+    graph_name,
+    write_note,
+    writing,
+)
+from pixnar.encode.query_encoder import QueryEncoder
+from pixnar.errors import PixnarError
+from pixnar.model.nar import Nar
+from pixnar.model.slots import MlpSlots
+
+_OPSET = 17  # the first with layer norms; later ones were no faster
+_TRACED = ("a text of some words", "another", "and the third of them is the one that is a little longer than the rest")
+_CHECKED = ("", "one", *_TRACED, "a long text that is cut at the end " * 100)
+_NEAR = 1e-3  # how far vectors may be from torch's, for lengths around one; float noise is a hundredth of it
+
+
+class _Whole(nn.Module):
+    """Encoder and slots; the phrase head stays outside."""
+
+    def __init__(self, model: Nar) -> None:
+        super().__init__()
+        self.encoder, self.slots = model.encoder, model.slots
+
+    def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        pooled = self.encoder(ids, mask)
+        x = self.slots(pooled) if isinstance(self.slots, MlpSlots) else self.slots(self.encoder, ids, mask)
+        return x.float(), pooled.float()
+
+
+def export_onnx(model: Nar, folder: str | os.PathLike[str], *, check: bool = True) -> None:
+    """Write `encoder.onnx`, `tokenizer.json` and, last, `encoder.json`; whatever was exported there before goes.
+
+    `check` opens the result before it is put in place, and compares it with the model on texts of other lengths than
+    the graph was made with.
+    """
+    where = Path(folder)
+    tokenizer = _tokenizer(model)
+    note = Note(
+        design=model.design,
+        slots=model.slots.slots,
+        width=model.head.width,
+        pooled_width=model.encoder.width,
+        pad_id=int(model.encoder.tokenizer.pad_token_id or 0),
+        max_pieces=model.encoder.max_pieces,
+        graphs={FP32: graph_name(FP32)},
+    )
+    with _evaluating(model), writing(where) as aside:
+        _export(model, aside / graph_name(FP32))
+        tokenizer.save(str(aside / TOKENIZER))
+        write_note(aside, note)
+        if check:
+            _compare(model, aside)
+        for old in [where / NOTE, *where.glob("encoder*.onnx"), *where.glob("encoder*.onnx.data")]:
+            old.unlink(missing_ok=True)  # from here on there is no encoder until the new note is in place
+
+
+def _export(model: Nar, target: Path) -> None:
+    axes = {name: {0: "batch", 1: "pieces"} for name in INPUTS} | {name: {0: "batch"} for name in OUTPUTS}
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the tracer; what it warns of is what `_compare` looks at
+        # By tracing: it takes a tenth of the time of torch.export and needs no further package.
+        torch.onnx.export(
+            _Whole(model).eval(),
+            model.encoder.padded(model.encoder.pieces(_TRACED)),
+            str(target),
+            input_names=list(INPUTS),
+            output_names=list(OUTPUTS),
+            dynamic_axes=axes,
+            opset_version=_OPSET,
+            dynamo=False,
+        )
+    if len(list(target.parent.iterdir())) > 1:  # beyond two gigabytes: a file per weight
+        _gather_weights(target)
+
+
+def _gather_weights(graph: Path) -> None:
+    """One file for all weights that did not fit into the graph."""
+    import onnx
+
+    made = onnx.load(graph)
+    for path in graph.parent.iterdir():
+        path.unlink()
+    onnx.save_model(made, graph, save_as_external_data=True, location=data_name(graph.name))
+
+
+def _tokenizer(model: Nar) -> Tokenizer:
+    """The Hugging Face tokenizer's own core, set as `Encoder.pieces` sets it."""
+    outer = model.encoder.tokenizer
+    core = getattr(outer, "backend_tokenizer", None)
+    if not isinstance(core, Tokenizer):
+        raise PixnarError(
+            f"the tokenizer of {model.encoder.name} is written in Python: choose an encoder with a fast tokenizer"
+        )
+    made = Tokenizer.from_str(core.to_str())
+    made.no_padding()
+    made.enable_truncation(model.encoder.max_pieces, direction=getattr(outer, "truncation_side", "right"))
+    return made
+
+
+def _compare(model: Nar, folder: Path) -> None:
+    exported = QueryEncoder.load(folder, verify=False)
+    for texts in (_CHECKED, _CHECKED[-1:], _CHECKED[1:2]):
+        for ours, theirs in zip(exported.query_vectors(texts), model.query_vectors(texts), strict=True):
+            size = max(1.0, float(np.abs(theirs).max(initial=0.0)))
+            if ours.shape != theirs.shape or not np.abs(ours - theirs).max() <= _NEAR * size:  # not: NaN is far too
+                raise PixnarError(
+                    f"the exported {model.encoder.name} differs from the model: choose an encoder that can be traced"
+                )
+
+
+@contextmanager
+def _evaluating(model: Nar) -> Iterator[None]:
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
