@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pixnar.encode.folder import (
     FP32,
@@ -22,6 +23,9 @@ from pixnar.encode.folder import (
     writing,
 )
 from pixnar.errors import MissingExtraError, PixnarError
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 _BLOCK = 64  # weights, and numbers of a row, that share a scale in `int8-blocks`
 
@@ -40,18 +44,35 @@ def quantize_onnx(folder: str | os.PathLike[str], precision: str = INT8) -> Path
         raise PixnarError(f"{where} has no graph in {FP32} any more: export the encoder again")
     check_files(where, note, [TOKENIZER, *note.files_of(FP32)])
     try:
-        import onnx  # noqa: F401
+        import onnx
     except ImportError as error:
         raise MissingExtraError("quantising an encoder", "train") from error
     graph, name = where / note.graphs[FP32], graph_name(precision)
     large = data_name(graph.name) in note.files
     with writing(where) as aside, _quiet():
-        (_dynamic if precision == INT8 else _blocks)(graph, aside / name, large)
+        (_dynamic if precision == INT8 else _blocks)(_without_copies(onnx.load(graph)), aside / name, large)
     write_note(where, replace(note, graphs=note.graphs | {precision: name}))
     return where / name
 
 
-def _dynamic(graph: Path, target: Path, large: bool) -> None:
+def _without_copies(model: ModelProto) -> ModelProto:
+    """Weights that are used twice, as by mask slots, are reached through copies, in which no quantiser sees weights."""
+    weights = {one.name for one in model.graph.initializer}
+    copies = {
+        node.output[0]: node.input[0]
+        for node in model.graph.node
+        if node.op_type == "Identity" and node.input[0] in weights
+    }
+    for node in model.graph.node:
+        for i, name in enumerate(node.input):
+            node.input[i] = copies.get(name, name)
+    kept = [node for node in model.graph.node if not (node.op_type == "Identity" and node.output[0] in copies)]
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    return model
+
+
+def _dynamic(graph: ModelProto, target: Path, large: bool) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     quantize_dynamic(
@@ -65,12 +86,11 @@ def _dynamic(graph: Path, target: Path, large: bool) -> None:
     )
 
 
-def _blocks(graph: Path, target: Path, large: bool) -> None:
-    import onnx
+def _blocks(graph: ModelProto, target: Path, large: bool) -> None:
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
     # accuracy level 4: products of 8-bit numbers
-    made = MatMulNBitsQuantizer(onnx.load(graph), bits=8, block_size=_BLOCK, is_symmetric=False, accuracy_level=4)
+    made = MatMulNBitsQuantizer(graph, bits=8, block_size=_BLOCK, is_symmetric=False, accuracy_level=4)
     made.process()
     made.model.save_model_to_file(str(target), large)
 

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from pixnar.encode import QueryEncoder, TextEncoder
+from pixnar.encode.folder import INPUTS, OUTPUTS
+from pixnar.errors import PixnarError
+from pixnar.model import export
+from pixnar.model.export import export_onnx
+from pixnar.model.nar import DESIGNS, Nar
+from tests.model.test_nar import SLOTS, make
+from tests.model.tiny import KINDS, TEXTS, WIDTH
+
+ODD = (
+    "",
+    " ",
+    "x",
+    "Tea, TEA; tea!",
+    "ﬁne ½ ＴＥＡ café cafe\u0301",
+    "茶 どうも 👩‍🚀",
+    "\u0000 \u200b \ufffd \u202etea",
+    "[MASK] tea [SEP] [CLS] [PAD]",
+    "tea" * 300,
+)
+
+
+@pytest.fixture(scope="module", params=[(kind, design) for kind in KINDS for design in DESIGNS], ids="-".join)
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Nar, Path]:
+    where = tmp_path_factory.mktemp("exported")
+    model = make(where / "encoder", *request.param)
+    export_onnx(model, where / "out")
+    return model, where / "out"
+
+
+def test_the_vectors_are_torchs(exported: tuple[Nar, Path]) -> None:
+    model, where = exported
+    texts = [*TEXTS, *ODD, *(" ".join(["tea"] * n) for n in range(30))]
+    sides: tuple[TextEncoder, TextEncoder] = QueryEncoder.load(where), model
+    for ours, theirs in zip(*(side.query_vectors(texts, batch=7) for side in sides), strict=True):
+        assert ours.dtype == np.float32
+        assert ours.shape == theirs.shape
+        assert np.abs(ours - theirs).max() < 1e-4
+
+
+def test_any_batch_and_length(exported: tuple[Nar, Path]) -> None:
+    """Beyond what the graph was made with, and very different lengths side by side."""
+    model, where = exported
+    options: Any = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session: Any = onnxruntime.InferenceSession(where / "encoder.onnx", options, providers=["CPUExecutionProvider"])
+    random = np.random.default_rng(0)
+    for rows, longest in [*((1, n) for n in (*range(1, 64, 6), 64)), (2, 1), (3, 17), (5, 64), (33, 5)]:
+        lengths = random.integers(1, longest + 1, rows)
+        lengths[0] = longest
+        mask = (np.arange(longest) < lengths[:, None]).astype(np.int64)
+        ids = random.integers(5, 60, mask.shape) * mask
+        with torch.inference_mode():
+            pieces = torch.from_numpy(ids), torch.from_numpy(mask)
+            wanted = model.from_pieces(*pieces), model.encoder(*pieces)
+        for got, want in zip(session.run(OUTPUTS, dict(zip(INPUTS, (ids, mask), strict=True))), wanted, strict=True):
+            assert np.abs(got - want.numpy()).max() < 1e-4, (rows, longest)
+
+
+def test_pieces_are_the_encoders(exported: tuple[Nar, Path]) -> None:
+    model, where = exported
+    loaded = QueryEncoder.load(where)
+    texts = [*TEXTS, *ODD]
+    assert loaded._pieces(texts) == model.encoder.pieces(texts)
+    for text in texts:
+        assert loaded._pieces([text]) == model.encoder.pieces([text])
+
+
+def test_what_the_note_says(exported: tuple[Nar, Path]) -> None:
+    model, where = exported
+    assert sorted(path.name for path in where.iterdir()) == ["encoder.json", "encoder.onnx", "tokenizer.json"]
+    note = json.loads((where / "encoder.json").read_bytes())
+    assert (note["format"], note["version"], note["precision"]) == ("pixnar-encoder", 1, "fp32")
+    assert (note["design"], note["slots"], note["width"]) == (model.design, SLOTS, WIDTH)
+    assert (note["pad_id"], note["max_pieces"]) == (0, 20)
+    graph = (where / "encoder.onnx").read_bytes()
+    assert b"site-packages" not in graph  # no paths of the machine it was made on
+    assert str(where.parent).encode() not in graph
+
+
+def test_nothing_is_printed_and_the_model_is_left_as_it_was(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = make(tmp_path / "encoder", design="mask").train()
+    model.encoder.pieces(["tea"])
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    capfd.readouterr()
+    export_onnx(model, tmp_path / "one")
+    assert capfd.readouterr() == ("", "")
+    assert model.training
+    assert model.encoder.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    export_onnx(model, tmp_path / "two")
+    for name in ("encoder.onnx", "encoder.json", "tokenizer.json"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+
+
+def test_an_export_replaces_the_last(tmp_path: Path) -> None:
+    first, second = make(tmp_path / "a"), make(tmp_path / "b", design="mask")
+    where = tmp_path / "out"
+    export_onnx(first, where)
+    (where / "encoder-int8.onnx").write_bytes(b"of the first")
+    export_onnx(second, where)
+    assert sorted(path.name for path in where.iterdir()) == ["encoder.json", "encoder.onnx", "tokenizer.json"]
+    assert np.allclose(QueryEncoder.load(where).query_vectors(TEXTS)[0], second.query_vectors(TEXTS)[0], atol=1e-4)
+
+
+def test_a_failed_export_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, where = make(tmp_path / "encoder"), tmp_path / "out"
+    export_onnx(model, where)
+    before = {path.name: path.read_bytes() for path in where.iterdir()}
+    monkeypatch.setattr(export, "_NEAR", -1.0)
+    with pytest.raises(PixnarError, match=r"differs from the model") as caught:
+        export_onnx(model, where)
+    assert "\n" not in str(caught.value)
+    assert {path.name: path.read_bytes() for path in where.iterdir()} == before
+
+
+def test_a_tokenizer_without_a_fast_core(tmp_path: Path) -> None:
+    model = make(tmp_path / "encoder")
+    model.encoder.tokenizer = object()
+    with pytest.raises(PixnarError, match="fast tokenizer"):
+        export_onnx(model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
