@@ -160,7 +160,7 @@ def test_the_recipe_of_the_paper(tmp_path: Path, corpus: Path, encoder: Path) ->
     index = Index.load(tmp_path / "index")
     assert index.retriever.scorer.rule == PAPER_RULE
     assert index.retriever.fusion is None
-    assert index.model.head.bias is None
+    assert index.rows.bias is None
     assert len(index.search("balin demor", k=3)) == 3
 
 

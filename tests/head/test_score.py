@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pixnar.head import HeadRows, head_path, head_paths, union_of_lists
 from pixnar.head.formats import Format
 from pixnar.scoring import Priors, ScoreRule
-from pixnar.search.query import QueryScorer
+from pixnar.search.query import ArrayHead, QueryScorer
 from pixnar.search.scores import SlotScores
 from pixnar.shortlist.lists import sorted_once
 
@@ -91,7 +91,7 @@ def test_as_the_slow_scorer(
         x /= 64
     priors = Priors.count(random.integers(0, 20, size), random.integers(1, 6, 30), slots)
     log_z = random.normal(size=slots + 1).astype(np.float32)
-    scorer = QueryScorer(rows.decoded(slice(None)), rows.bias, log_z, priors, rule)
+    scorer = QueryScorer(ArrayHead(rows.decoded(slice(None)), rows.bias), log_z, priors, rule)
     ids = None if share is None else np.flatnonzero(random.random(size) < share).astype(np.uint32)
     own = np.sort(random.choice(size, min(size, own_size), replace=False)).astype(np.uint32)
     (wanted,) = scorer.batch(x[None], [own], None if ids is None else [ids])
@@ -119,7 +119,7 @@ def test_paths_give_the_same_bits() -> None:
     random = np.random.default_rng(0)
     rows = HeadRows.build(random.normal(size=(5001, 48)).astype(np.float32), random.normal(size=5001))
     priors, x = Priors.count(random.integers(0, 20, 5000), [1, 2], 4), random.normal(size=(5, 48)).astype(np.float32)
-    scorer = QueryScorer(rows.decoded([0]), None, np.zeros(5, np.float32), priors, ScoreRule(order="slots"))
+    scorer = QueryScorer(ArrayHead(rows.decoded([0]), None), np.zeros(5, np.float32), priors, ScoreRule(order="slots"))
     found = []
     for path in head_paths():
         with head_path(path):

@@ -157,7 +157,8 @@ def test_blocks_do_not_matter(x: Floats, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_expansion(bias: bool, x: Floats) -> None:
     s = scorer(ScoreRule(), bias=bias)
     for vectors in x:
-        logits = head(s).rows[:V].astype(np.float64) @ vectors[0] + (0 if head(s).bias is None else head(s).bias[:V])
+        rows, biases = head(s).rows, head(s).bias
+        logits = rows[:V].astype(np.float64) @ vectors[0] + (0 if biases is None else biases[:V])
         gains = logits - np.log(np.exp(logits).sum()) - s.priors.tokens
         better = np.argsort(-gains)[: int((gains > 0).sum())]
         for most in (0, 1, 3, V, 100):

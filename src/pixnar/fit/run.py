@@ -18,10 +18,12 @@ from pixnar.docids import DocidTable, build_table
 from pixnar.errors import PixnarError
 from pixnar.evaluate.metrics import summary
 from pixnar.evaluate.queries import Queries, read_queries
+from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.ngrams import Ngrams
 from pixnar.fit.folder import claim, put_in_place
 from pixnar.fit.lists import make_shortlist
 from pixnar.fit.parts import start_rule, x_of
+from pixnar.fit.ship import ship
 from pixnar.fit.sources import Sources
 from pixnar.fit.tune import docid_mrr, gather, ranked, tune_fusion, tune_rule, with_rule
 from pixnar.index.files import (
@@ -127,6 +129,9 @@ class _Fit:
         shortlist = self.shortlist(model, data)
         retriever, queries = self.retriever(model, data, table, priors, dev, shortlist)
         rule, fusion = self.choices(retriever, queries, dev)
+        chosen = with_rule(retriever, rule)
+        chosen.fusion = Fusion.from_dict(fusion) if fusion else None
+        self.report.facts["served"] = ship(model, chosen, dev, self.folder, self.recipe.serve, self.say)
         self._seal(rule, fusion, model)
         return self.report
 
@@ -168,7 +173,7 @@ class _Fit:
 
     def model(self, data: TrainingData, table: DocidTable, priors: Priors, slots: int, dev: Queries) -> Nar:
         """Built, trained and calibrated, once."""
-        path = self.folder / MODEL
+        path = (self.folder if self.recipe.serve.keep_model else self.work) / MODEL
         known = self.work / "facts.json"
         if (path / "model.json").exists():
             self.report.facts |= json.loads(known.read_bytes()) if known.exists() else {}
@@ -294,7 +299,7 @@ class _Fit:
         shortlist: Shortlist | None,
     ) -> tuple[Retriever, list[Query]]:
         """Everything search needs, written to the index, and the dev queries ready to be asked."""
-        write_priors(self.folder / PRIORS, priors)
+        write_priors(self.folder / PRIORS, priors, model.log_z.cpu().numpy())
         write_units(self.folder / UNITS, data.doc_ids)
         retriever = Retriever(
             table, scorer_of(model, priors, start_rule(self.recipe)), Ngrams(data.vocabulary), data.doc_ids, shortlist

@@ -17,6 +17,7 @@ from pixnar.fit.lists import examples
 from pixnar.fit.run import default_cache
 from pixnar.fit.tune import docid_mrr
 from pixnar.index import Index
+from pixnar.index.on_device import model_of
 from pixnar.model.features import FeatureCache
 from pixnar.progress import Progress
 from pixnar.shortlist.learn import Options, learn, start
@@ -61,7 +62,7 @@ def sweep_index(
     dev = read_queries(source, "dev", queries)
     if not len(dev):
         raise CorpusError(f"{source.name} has no dev split: a sweep needs judged queries")
-    model, retriever = opened.model, opened.retriever
+    model, retriever = model_of(Path(index)), opened.retriever
     data = TrainingData.read(source, opened.table.vocabulary, progress)
     if model.design == "mlp":
         data.vectors = FeatureCache(model.encoder, default_cache() / "features").vectors(data.inputs, progress)

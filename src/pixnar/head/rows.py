@@ -120,6 +120,18 @@ class HeadRows:
         return self._bias if self._bias is None or self.places is None else self._bias[self.places]
 
     @property
+    def scales(self) -> Floats | None:
+        """What the whole numbers of every token are multiplied with; None if rows are floats."""
+        return self._scales if self._scales is None or self.places is None else self._scales[self.places]
+
+    def numbers(self) -> NDArray[Any]:
+        """The rows of all tokens as they are kept: whole numbers [count, d] of int8 rows, else floats."""
+        if self.format != "int8":
+            return self.decoded(slice(None))
+        whole = self._data.reshape(self.count, self.stride).view(np.int8)[:, : self.dim]
+        return np.ascontiguousarray(whole if self.places is None else whole[self.places])
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self._arrays().values() if array is not None)

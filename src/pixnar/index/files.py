@@ -13,7 +13,9 @@ from pixnar.scoring import Priors
 from pixnar.storage import read_container, write_container
 
 DOCIDS = "docids"  # the docid table, with the vocabulary in it
-MODEL = "model"  # encoder, slots, head
+HEAD = "head.pixnar"  # phrase rows and biases as they are served
+ENCODER = "encoder"  # from a query to its vectors, for onnxruntime
+MODEL = "model"  # encoder, slots and head as torch knows them; for a GPU, and for training further
 TRAINING = "training"  # log and plot
 PRIORS = "priors.pixnar"
 UNITS = "documents.pixnar"  # document ids in the order that the files below count them
@@ -25,15 +27,16 @@ SHORTLIST = "shortlist.pixnar"
 _PRIORS_KIND, _UNITS_KIND, _VERSION = "priors", "units", 1
 
 
-def write_priors(path: Path, priors: Priors) -> None:
-    """Write the log priors of tokens and ends."""
-    write_container(path, _PRIORS_KIND, _VERSION, {}, {"tokens": priors.tokens, "ends": priors.ends})
+def write_priors(path: Path, priors: Priors, log_z: NDArray[np.float32]) -> None:
+    """Write the log priors of tokens and ends, and the mean log Z of every slot."""
+    arrays = {"tokens": priors.tokens, "ends": priors.ends, "log_z": log_z}
+    write_container(path, _PRIORS_KIND, _VERSION, {}, arrays)
 
 
-def read_priors(path: Path, *, verify: bool = True) -> Priors:
-    """Map the log priors."""
+def read_priors(path: Path, *, verify: bool = True) -> tuple[Priors, NDArray[np.float32]]:
+    """Map the log priors, and the mean log Z of every slot."""
     arrays = read_container(path, _PRIORS_KIND, _VERSION, verify=verify).arrays
-    return Priors(arrays["tokens"], arrays["ends"])
+    return Priors(arrays["tokens"], arrays["ends"]), arrays["log_z"]
 
 
 def write_units(path: Path, doc_ids: list[str]) -> None:

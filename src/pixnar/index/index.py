@@ -6,23 +6,25 @@ import os
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from pixnar.docids import DocidTable, Filter
-from pixnar.errors import FileFormatError, MissingExtraError
+from pixnar.encode import QueryEncoder, TextEncoder
+from pixnar.errors import FileFormatError
 from pixnar.evidence.bm25 import Bm25
 from pixnar.evidence.documents import DocumentEvidence
 from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.ngrams import Ngrams
 from pixnar.evidence.vectors import DocidVectors
+from pixnar.head import HeadRows
 from pixnar.index import manifest
+from pixnar.index.explain import explain
 from pixnar.index.files import (
     BM25_FILE,
     DOCIDS,
+    ENCODER,
     EVIDENCE,
-    MODEL,
+    HEAD,
     PRIORS,
     SHORTLIST,
     UNITS,
@@ -30,14 +32,12 @@ from pixnar.index.files import (
     read_priors,
     read_units,
 )
-from pixnar.index.retriever import BM25, DENSE, EVERYTHING, EXPANSION, OWN, Query, Retriever, Wanted, scorer_of
+from pixnar.index.retriever import BM25, DENSE, EVERYTHING, EXPANSION, OWN, Query, Retriever, Wanted
 from pixnar.scoring import ScoreRule
 from pixnar.search import DocumentHit
+from pixnar.search.query import Head, QueryScorer
 from pixnar.shortlist.lists import Shortlist
 from pixnar.vocab import normalize
-
-if TYPE_CHECKING:
-    from pixnar.model.nar import Nar
 
 
 class Hit(NamedTuple):
@@ -54,26 +54,40 @@ class Index:
     A query that equals a docid finds that docid's documents first, whatever the model thinks.
     """
 
-    def __init__(self, folder: Path, content: dict[str, Any], retriever: Retriever, model: Nar) -> None:
-        self.folder, self.manifest, self.retriever, self.model = folder, content, retriever, model
+    def __init__(self, folder: Path, content: dict[str, Any], retriever: Retriever, encoder: TextEncoder) -> None:
+        self.folder, self.manifest, self.retriever, self.encoder = folder, content, retriever, encoder
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str], *, threads: int = 2, shortlist: bool = True) -> Index:
-        """Open an index; without `shortlist` every token of the vocabulary is scored."""
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        threads: int = 2,
+        shortlist: bool = True,
+        device: str | None = None,
+    ) -> Index:
+        """Open an index; without `shortlist` every token of the vocabulary is scored.
+
+        Queries are encoded and scored on the CPU, without torch. With a `device` ("cuda" …) torch does both there.
+        """
         where = Path(folder)
         content = manifest.read_manifest(where)
-        try:
-            from pixnar.model.nar import Nar
-        except ImportError as error:
-            raise MissingExtraError("searching an index", "train") from error
-        model = Nar.from_pretrained(where / MODEL)
         table = DocidTable.open(where / DOCIDS)
-        rule = ScoreRule.from_dict(content["rule"])
-        if model.head.eos != table.vocab_size:
-            raise FileFormatError(f"{where}: the model has {model.head.eos} tokens, the docid table {table.vocab_size}")
+        rows = HeadRows.load(where / HEAD, verify=False)
+        if rows.count - 1 != table.vocab_size:
+            raise FileFormatError(f"{where}: the model has {rows.count - 1} tokens, the docid table {table.vocab_size}")
+        encoder: TextEncoder
+        head: Head = rows
+        if device is None:
+            encoder = QueryEncoder.load(where / ENCODER, threads=threads)
+        else:
+            from pixnar.index.on_device import encoder_on, rows_on
+
+            encoder, head = encoder_on(device, where), rows_on(device, rows)
+        priors, log_z = read_priors(where / PRIORS)
         retriever = Retriever(
             table,
-            scorer_of(model, read_priors(where / PRIORS), rule),
+            QueryScorer(head, log_z, priors, ScoreRule.from_dict(content["rule"])),
             Ngrams(table.vocabulary),
             read_units(where / UNITS),
             Shortlist.load(where / SHORTLIST) if shortlist and (where / SHORTLIST).exists() else None,
@@ -89,7 +103,12 @@ class Index:
             retriever.bm25 = Bm25.load(where / BM25_FILE)
         if DENSE in weights:
             retriever.vectors = DocidVectors.load(where / VECTORS)
-        return cls(where, content, retriever, model)
+        return cls(where, content, retriever, encoder)
+
+    @property
+    def rows(self) -> HeadRows:
+        """The phrase rows as they are served."""
+        return HeadRows.load(self.folder / HEAD, verify=False)
 
     def verify(self) -> int:
         """Check every checksum of the folder; how many files were read."""
@@ -127,48 +146,30 @@ class Index:
         """The k best documents of each query."""
         if isinstance(queries, str):
             raise TypeError("search_batch takes a list of queries; for one query use search")
-        wanted = Wanted(None if allow is None else list(allow), None if forbid is None else list(forbid), where)
+        wanted = _wanted(allow, forbid, where)
         made = self.queries(queries)
         found = self.retriever.search(made, k, wanted)
-        return [self._hits(query, rows, k, wanted, threshold) for query, rows in zip(made, found, strict=True)]
+        return [self.hits(query, rows, k, wanted, threshold) for query, rows in zip(made, found, strict=True)]
 
     def queries(self, texts: Sequence[str]) -> list[Query]:
         """Queries ready to be asked: normalised, encoded, with their shortlists."""
         normal = [normalize(text) for text in texts]
-        return self.retriever.queries(normal, *self.model.query_vectors(normal))
+        return self.retriever.queries(normal, *self.encoder.query_vectors(normal))
 
     def explain(
-        self, query: str, k: int = 10, *, threshold: float | None = None, where: str | Filter | None = None
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        threshold: float | None = None,
+        allow: Iterable[str] | None = None,
+        forbid: Iterable[str] | None = None,
+        where: str | Filter | None = None,
     ) -> dict[str, Any]:
-        """What the model thought of a query: its best tokens, its shortlist, and the scores of the best documents."""
-        made = self.queries([query])[0]
-        scores = next(iter(self.retriever.slot_scores([made])))
-        tokens, gains = self.retriever.scorer.expansion(made.x, 20, made.tokens)
-        order = np.argsort(-gains)
-        vocabulary = self.table.vocabulary
-        wanted = Wanted(where=where)
-        found = self.retriever.candidates(made, scores, max(k, self.retriever.depth), wanted)
-        hits = self._hits(made, self.retriever.search([made], k, wanted)[0], k, wanted, threshold)
-        place = {doc_id: i for i, doc_id in enumerate(found.doc_ids)}
-        return {
-            "query": made.text,
-            "own": [vocabulary.token(int(v)) for v in made.own],
-            "shortlist": len(scores.tokens) if made.tokens is None else len(made.tokens),
-            "expected": [[vocabulary.token(int(tokens[i])), float(gains[i])] for i in order],
-            "hits": [
-                {
-                    "doc_id": hit.doc_id,
-                    "score": hit.score,
-                    "docid": hit.docid,
-                    "sources": {name: float(column[place[hit.doc_id]]) for name, column in found.columns.items()}
-                    if hit.doc_id in place
-                    else {},
-                }
-                for hit in hits
-            ],
-        }
+        """How the answer comes about: clusters, shortlist, tokens of every slot, docids, sources, time per stage."""
+        return explain(self, query, k, _wanted(allow, forbid, where), threshold)
 
-    def _hits(
+    def hits(
         self,
         query: Query,
         rows: list[DocumentHit],
@@ -176,9 +177,10 @@ class Index:
         wanted: Wanted,
         threshold: float | None,
     ) -> list[Hit]:
+        """Ranked documents as hits: those that the query names first, those below the threshold left out."""
         rows = self._equal_first(query, rows, k, wanted)
         return [
-            Hit(row.doc_id, row.score, self._spelling(row.tokens))
+            Hit(row.doc_id, row.score, self.spelling(row.tokens))
             for row in rows
             if threshold is None or row.score >= threshold
         ]
@@ -203,7 +205,12 @@ class Index:
         bits = {doc_id: snapshot.allowed([doc_id], wanted.forbid, wanted.where) for doc_id in some}
         return {doc_id for doc_id, one in bits.items() if one is None or one.any()}
 
-    def _spelling(self, tokens: tuple[int, ...]) -> str:
+    def spelling(self, tokens: tuple[int, ...]) -> str:
+        """A docid as it was written."""
         if not tokens:
             return ""
         return self.table.spelling(tokens) or self.table.vocabulary.decode(tokens)
+
+
+def _wanted(allow: Iterable[str] | None, forbid: Iterable[str] | None, where: str | Filter | None) -> Wanted:
+    return Wanted(None if allow is None else list(allow), None if forbid is None else list(forbid), where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import InitVar, dataclass, replace
@@ -17,6 +18,7 @@ from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.ngrams import Ngrams
 from pixnar.evidence.ranking import best
 from pixnar.evidence.vectors import DocidVectors
+from pixnar.head import HeadRows
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search import Decoder, DocumentHit, SlotScores
 from pixnar.search.query import ArrayHead, QueryScorer
@@ -46,6 +48,20 @@ class Candidates(NamedTuple):
     doc_ids: list[str]
     columns: dict[str, Floats]
     docids: dict[str, tuple[int, ...]]
+
+
+class Laps:
+    """Microseconds spent in each stage since the last one ended."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def __call__(self, stage: str) -> None:
+        """The stage ends now."""
+        now = time.perf_counter()
+        self.spent[stage] = self.spent.get(stage, 0.0) + (now - self._last) * 1e6
+        self._last = now
 
 
 class Wanted(NamedTuple):
@@ -125,17 +141,23 @@ class Retriever:
             where=wanted.where,
         ).hits
 
-    def candidates(self, query: Query, scores: SlotScores, depth: int, wanted: Wanted = EVERYTHING) -> Candidates:
+    def candidates(
+        self, query: Query, scores: SlotScores, depth: int, wanted: Wanted = EVERYTHING, lap: Laps | None = None
+    ) -> Candidates:
         """The `depth` best documents of the decoder, of the evidence and of BM25, each with the scores of all."""
+        lap = lap or Laps()
         found = self.decode(scores, depth, wanted)
+        lap("decode")
         gathered = {doc_id: score for doc_id, score, _ in found}
         docids = {doc_id: tokens for doc_id, _, tokens in found}
         whole = self._whole_columns(query)
         more = {self.units[unit] for column in whole.values() for unit in best(column, depth) if column[unit] > 0}
         missing = sorted(more - gathered.keys())
+        lap("evidence")
         if missing:
             for doc_id, score, tokens in self._scored(scores, missing, wanted):
                 gathered[doc_id], docids[doc_id] = score, tokens
+        lap("decode")
         doc_ids = sorted(gathered)
         columns = {DOCIDS: np.array([gathered[doc_id] for doc_id in doc_ids], np.float32)}
         units = np.array([self.unit_of.get(doc_id, -1) for doc_id in doc_ids], np.int64)
@@ -146,24 +168,40 @@ class Retriever:
             near = np.full(len(doc_ids), np.nan, np.float32)  # added later: fused with the lowest of the others
             near[known] = self.vectors.best(query.pooled, units[known])
             columns[DENSE] = near
+        lap("evidence")
         return Candidates(doc_ids, columns, docids)
 
     def search(self, queries: Sequence[Query], k: int, wanted: Wanted = EVERYTHING) -> list[list[DocumentHit]]:
         """The k best documents of each query, with the best docid of each."""
+        if isinstance(self.scorer.head, HeadRows):  # the core scores without the interpreter: a thread does it all
+            return self.spread(lambda query: self.ranked(query, self.scored(query), k, wanted), queries)
+        pairs = zip(queries, self.slot_scores(queries), strict=True)
+        return self.spread(lambda pair: self.ranked(pair[0], pair[1], k, wanted), pairs)
 
-        def one(pair: tuple[Query, SlotScores]) -> list[DocumentHit]:
-            query, scores = pair
-            if self.fusion is None:
-                return self.decode(scores, k, wanted)
-            found = self.candidates(query, scores, max(self.depth, k), wanted)
-            fused = self.fusion.scores(found.columns)
-            top = [(found.doc_ids[i], float(fused[i])) for i in best(fused, k)]
-            return [DocumentHit(doc_id, score, found.docids[doc_id]) for doc_id, score in top]
+    def scored(self, query: Query) -> SlotScores:
+        """What decoding takes, for one query."""
+        return self.scorer.one(query.x, query.own, query.tokens)
 
-        return self.spread(one, zip(queries, self.slot_scores(queries), strict=True))
+    def ranked(
+        self, query: Query, scores: SlotScores, k: int, wanted: Wanted = EVERYTHING, lap: Laps | None = None
+    ) -> list[DocumentHit]:
+        """The k best documents of a query, by all that is fused."""
+        lap = lap or Laps()
+        if self.fusion is None:
+            hits = self.decode(scores, k, wanted)
+            lap("decode")
+            return hits
+        found = self.candidates(query, scores, max(self.depth, k), wanted, lap)
+        fused = self.fusion.scores(found.columns)
+        top = [(found.doc_ids[i], float(fused[i])) for i in best(fused, k)]
+        hits = [DocumentHit(doc_id, score, found.docids[doc_id]) for doc_id, score in top]
+        lap("fuse")
+        return hits
 
     def spread(self, work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
         """Run work on some threads, in order."""
+        if isinstance(items, Sequence) and len(items) < 2:
+            return [work(item) for item in items]
         with ThreadPoolExecutor(self.threads) as pool:
             return list(pool.map(work, items))
 

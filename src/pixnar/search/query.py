@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pixnar.head import HeadRows
 from pixnar.scoring import Priors, ScoreRule, end_scores, floors, token_scores
 from pixnar.search.hits import Order
 from pixnar.search.scores import SlotScores
@@ -78,10 +79,9 @@ class QueryScorer:
         shortlists: Sequence[NDArray[np.integer]] | None = None,
     ) -> Iterator[SlotScores]:
         """The scores of queries with vectors x [Q, s + 1, d] and their own n-grams, over all tokens or shortlists."""
-        if shortlists is not None:
-            for vectors, ngrams, tokens in zip(x, own, shortlists, strict=True):
-                ids = np.asarray(tokens, np.int64)
-                yield self._scores(self._logits(vectors[None], ids)[0], ngrams, ids)
+        if shortlists is not None or isinstance(self.head, HeadRows):
+            for i, vectors in enumerate(x):
+                yield self.one(vectors, own[i], None if shortlists is None else shortlists[i])
             return
         per_query = len(self._used(x[:1])[0]) * self.head.count if len(x) else 1
         size = max(1, _LOGITS_AT_ONCE // per_query)
@@ -89,6 +89,16 @@ class QueryScorer:
             logits = self._logits(x[start : start + size], None)
             for i, one in enumerate(logits):
                 yield self._scores(one, own[start + i], None)
+
+    def one(
+        self, x: Floats, own: NDArray[np.integer], shortlist: NDArray[np.integer] | None = None, *, threads: int = 1
+    ) -> SlotScores:
+        """The scores of one query with vectors x [s + 1, d]; the native core does it all in one pass over the rows."""
+        if isinstance(self.head, HeadRows):
+            found = self.head.score(x, shortlist, own, self.rule, self.priors, self.log_z, self.floors, threads=threads)
+            return SlotScores(found.tokens, found.scores, found.offsets, found.ends, found.is_dense)
+        ids = None if shortlist is None else np.asarray(shortlist, np.int64)
+        return self._scores(self._logits(x[None], ids)[0], own, ids)
 
     def expansion(
         self, x: Floats, most: int, shortlist: NDArray[np.integer] | None = None

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pixnar.errors import FileFormatError
+from pixnar.head import union_of_lists
 from pixnar.storage import read_container, write_container
 
 Floats = NDArray[np.float32]
@@ -116,8 +117,10 @@ class Shortlist:
 
     def tokens(self, x0: ArrayLike, extra: ArrayLike | None = None) -> Ids:
         """The tokens to score for a query: the union of its k lists and of `extra`, sorted, each once."""
-        found = self.lists[self.nearest(x0)].ravel()
-        return sorted_once(found if extra is None else np.concatenate([found, np.asarray(extra, dtype=np.uint32)]))
+        more = np.zeros(0, np.uint32) if extra is None else np.asarray(extra, np.uint32)
+        chosen = self.nearest(x0)
+        size = 1 + max(int(self.lists[chosen].max(initial=0)), int(more.max(initial=0)))
+        return union_of_lists(self.lists, chosen, more, size)
 
     def cut(self, r: int, k: int) -> Shortlist:
         """The same vectors with only the first r tokens of each list, and another k."""

@@ -1,0 +1,232 @@
+"""Table 4: six ways to the best tokens of every slot, side by side. Behind ``pixnar bench softmax``.
+
+On a trained index: dev quality of the documents found, and latency. On synthetic heads of any size: latency, memory,
+and how much of the full softmax's answer each way finds. All methods answer the same query before the next one comes,
+so that whatever else the machine does meets them all; a query's time is the best of its repeats.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from pixnar.corpus import open_corpus
+from pixnar.evaluate.metrics import summary
+from pixnar.evaluate.queries import read_queries
+from pixnar.index import Index
+from pixnar.scoring import ScoreRule, token_scores
+from pixnar.search import SlotScores
+from pixnar.softmax import (
+    Full,
+    LearnedShortlist,
+    PerSlotLists,
+    Softmax,
+    Top,
+    active_lists,
+    centroid_lists,
+    int4_preview,
+    low_rank_preview,
+)
+from pixnar.storage import atomic_write
+
+from .environment import environment
+from .softmax_synthetic import SyntheticHead
+
+Floats = NDArray[np.float32]
+KEEP = 2048  # tokens that SVD-softmax's preview proposes for a slot
+_STATES = 20_000  # hidden states that clusters are made of
+_BATCH = 32
+
+
+def run(
+    indexes: Sequence[tuple[str, str]],
+    sizes: Sequence[tuple[int, int]],
+    *,
+    best: int = 1000,
+    queries: int = 200,
+    slots: int = 8,
+    repeats: int = 3,
+    seed: int = 0,
+    m: int = 4096,
+    r: int = 20_000,
+    k: int = 5,
+    out: Path | None = None,
+) -> dict[str, Any]:
+    """Measure on trained indexes (folder, corpus) and on synthetic heads (tokens, width)."""
+    console = Console()
+    results: dict[str, Any] = {"environment": environment("numpy"), "best": best, "indexes": {}, "synthetic": {}}
+
+    def keep(part: str, name: str, rows: dict[str, Any]) -> None:
+        results[part][name] = rows
+        console.print(_table(name, rows["methods"]))
+        if out:
+            with atomic_write(out) as file:
+                file.write(json.dumps(results, indent=1).encode() + b"\n")
+
+    for folder, corpus in indexes:
+        keep("indexes", Path(folder).name, trained(folder, corpus, best, queries, repeats, seed, console.print))
+    for tokens, width in sizes:
+        name = f"{tokens:,} x {width}"
+        rows = synthetic(tokens, width, best, queries, slots, repeats, seed, (m, r, k), console.print)
+        keep("synthetic", name, rows)
+    return results
+
+
+def trained(
+    folder: str, corpus: str, best: int, queries: int, repeats: int, seed: int, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Quality and latency of every method on an index."""
+    from pixnar.shortlist.kmeans import kmeans
+
+    index, source = Index.load(folder), open_corpus(corpus)
+    retriever = index.retriever
+    if retriever.shortlist is None:
+        raise ValueError(f"{folder} has no shortlist")
+    dev = read_queries(source, "dev", queries)
+    rows, shortlist = index.rows, retriever.shortlist
+    x, _ = index.encoder.query_vectors(dev.texts)
+    docids = [row.docid for row in source.docids()]
+    some = np.random.default_rng(seed).choice(len(docids), min(len(docids), 4000), replace=False)
+    say(f"hidden states of {len(some):,} docids")
+    states = index.encoder.query_vectors([docids[i] for i in some])[0][:, 1:].reshape(-1, rows.dim)
+    states = states[np.random.default_rng(seed).permutation(len(states))[:_STATES]]
+    centres = kmeans(states, min(len(shortlist.c), len(states) // 8), seed=seed).numpy()
+    share = shortlist.lists.shape[1]
+    methods: list[Softmax] = [
+        Full(rows),
+        low_rank_preview(rows, rows.dim // 8, KEEP, "SVD-softmax"),
+        low_rank_preview(rows, rows.dim // 4, 2 * best, "HiRE, low rank"),
+        int4_preview(rows, 2 * best),
+        centroid_lists(rows, centres, share),
+        active_lists(rows, centres, states, max(64, share // 8)),
+        LearnedShortlist.of(rows, shortlist),
+    ]
+    rule = retriever.scorer.rule.with_(order="any", normalize=False)
+    own = [np.sort(retriever.ngrams.of(text)) for text in dev.texts]
+    by_slots = retriever.with_scorer(retriever.scorer.with_rule(rule))
+    figures = measured(methods, x, best, repeats, say)
+    for method in methods:
+        tops = [method.top(one[None], best) for one in x]
+        scores = [
+            _slot_scores(top, vectors, grams, by_slots, rule) for top, vectors, grams in zip(tops, x, own, strict=True)
+        ]
+        found = by_slots.spread(lambda one: [hit.doc_id for hit in by_slots.decode(one, 100)], scores)
+        quality = summary(dict(zip(dev.ids, found, strict=True)), dev.qrels)
+        figures[method.name] |= {name: quality[name] for name in ("MRR@10", "R@100")}
+    union = np.mean([len(LearnedShortlist.of(rows, shortlist).tokens(one[0])) for one in x[:100]])
+    facts = {"tokens": rows.count - 1, "width": rows.dim, "slots": x.shape[1] - 1, "queries": len(dev)}
+    facts |= {"m": len(shortlist.c), "r": share, "k": shortlist.k, "union": float(union), "rule": rule.to_dict()}
+    return {"facts": facts, "methods": figures}
+
+
+def _slot_scores(top: Top, x: Floats, own: NDArray[np.uint32], retriever: Any, rule: ScoreRule) -> SlotScores:
+    """The best tokens of every slot, and the query's own n-grams, as the decoder takes them."""
+    scorer = retriever.scorer
+    end, priors, log_z = scorer.head.count - 1, scorer.priors.tokens, scorer.log_z
+    copied = scorer.head.logits(x[1:], own) if len(own) else np.zeros((len(x) - 1, 0), np.float32)
+    slots = []
+    for t in range(len(x) - 1):
+        ids, first = np.unique(np.concatenate([top[t][0], own]), return_index=True)
+        logits = np.concatenate([top[t][1], copied[t]])[first]
+        ids, logits = ids[ids != end], logits[ids != end]
+        log_copy = np.where(np.isin(ids, own), -np.log(max(1, len(own))), -np.inf).astype(np.float32)
+        scores = token_scores(np, logits - log_z[t + 1], log_copy, priors[ids], rule)
+        above = scores > (scorer.floors[ids] if scorer.floors is not None else -np.inf)
+        slots.append((ids[above], scores[above].astype(np.float32)))
+    return SlotScores.sparse(slots, np.zeros(len(slots), np.float32))
+
+
+def synthetic(
+    tokens: int,
+    width: int,
+    best: int,
+    queries: int,
+    slots: int,
+    repeats: int,
+    seed: int,
+    sizes: tuple[int, int, int],
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Latency, memory and agreement with the full softmax on a head that was never trained."""
+    m, r, k = sizes
+    m, r = min(m, max(8, tokens // 64)), min(r, max(64, tokens * 3 // 100))
+    say(f"{tokens:,} x {width}: rows")
+    head = SyntheticHead.make(tokens, width, m, seed)
+    x = head.queries(queries, slots, seed)
+    say(f"{tokens:,} x {width}: {m:,} lists of {r:,}")
+    shortlist = head.shortlist(r, k)
+    learned = LearnedShortlist.of(head.rows, shortlist)
+    offsets = np.arange(m + 1, dtype=np.int64) * shortlist.lists.shape[1]
+    active = head.active(max(64, r // 8))
+    say(f"{tokens:,} x {width}: previews")
+    methods: list[Softmax] = [
+        Full(head.rows),
+        low_rank_preview(head.rows, width // 8, KEEP, "SVD-softmax"),
+        low_rank_preview(head.rows, width // 4, 2 * best, "HiRE, low rank"),
+        int4_preview(head.rows, 2 * best),
+        PerSlotLists("centroid clustering", head.rows, active.centres, shortlist.lists.ravel(), offsets),
+        active,
+        learned,
+    ]
+    figures = measured(methods, x, best, repeats, say)
+    union = float(np.mean([len(learned.tokens(one[0])) for one in x]))
+    facts = {"tokens": tokens, "width": width, "slots": slots, "queries": queries, "m": m, "r": r, "k": k}
+    return {"facts": facts | {"union": union, "rows_bytes": head.rows.nbytes}, "methods": figures}
+
+
+def measured(
+    methods: Sequence[Softmax], x: Floats, best: int, repeats: int, say: Callable[[str], None]
+) -> dict[str, dict[str, Any]]:
+    """Latency of every method: query by query on one thread and on two, and in batches."""
+    figures: dict[str, dict[str, Any]] = {method.name: {"memory_mb": method.nbytes() / 1e6} for method in methods}
+    whole = [methods[0].top(one[None], 10) for one in x]
+    for method in methods:
+        shares = [_shared(method.top(one[None], best), top) for one, top in zip(x, whole, strict=True)]
+        figures[method.name]["found_of_top_10"] = float(np.mean(shares))
+    for name, batch, threads in (("ms", 1, 1), ("ms_2_threads", 1, 2), ("ms_batch_32", _BATCH, 1)):
+        say(f"measuring {name}")
+        blocks = [x[i : i + batch] for i in range(0, len(x), batch) if len(x[i : i + batch]) == batch]
+        times = np.full((len(methods), len(blocks)), np.inf)
+        for _ in range(repeats):
+            for j, block in enumerate(blocks):
+                for i, method in enumerate(methods):
+                    began = time.perf_counter()
+                    method.top(block, best, threads)
+                    times[i, j] = min(times[i, j], (time.perf_counter() - began) * 1000 / batch)
+        for i, method in enumerate(methods):
+            one = times[i] if len(blocks) else np.array([np.nan])
+            spread = {"mean": one.mean(), "p50": np.median(one), "p99": np.percentile(one, 99)}
+            figures[method.name][name] = {key: float(value) for key, value in spread.items()}
+    return figures
+
+
+def _shared(top: Top, whole: Top) -> float:
+    """How much of the full softmax's best is among the answer, slot by slot."""
+    return float(np.mean([np.isin(best, ids).mean() for (best, _), (ids, _) in zip(whole, top, strict=True)]))
+
+
+def _table(name: str, rows: dict[str, dict[str, Any]]) -> Table:
+    quality = [key for key in ("MRR@10", "R@100") if key in next(iter(rows.values()))]
+    table = Table(
+        "method", *quality, "top 10 found", "mean ms", "p99 ms", "2 threads", "batch 32", "memory MB", title=name
+    )
+    for label, row in rows.items():
+        table.add_row(
+            label,
+            *(f"{100 * row[key]:.2f}" for key in quality),
+            f"{row['found_of_top_10']:.4f}",
+            f"{row['ms']['mean']:.2f}",
+            f"{row['ms']['p99']:.2f}",
+            f"{row['ms_2_threads']['mean']:.2f}",
+            f"{row['ms_batch_32']['mean']:.2f}",
+            f"{row['memory_mb']:.0f}",
+        )
+    return table

@@ -1,0 +1,69 @@
+"""What an index ships to be searched without torch: rows for the native core, the encoder for onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from pixnar.encode import QueryEncoder
+from pixnar.encode.folder import FP32, INT8, INT8_BLOCKS, choose_precision
+from pixnar.encode.quantize import quantize_onnx
+from pixnar.evaluate.metrics import mrr_at
+from pixnar.evaluate.queries import Queries
+from pixnar.head import HeadRows
+from pixnar.head.formats import Format
+from pixnar.index.files import ENCODER, HEAD
+from pixnar.index.retriever import Retriever
+from pixnar.model.export import export_onnx
+from pixnar.model.nar import Nar
+from pixnar.recipe import Serve
+from pixnar.search.query import QueryScorer
+
+LOSS = 0.005  # of dev MRR@10, relative: what 8-bit weights of the encoder may cost
+_QUERIES = 400
+
+
+def write_rows(model: Nar, folder: Path, wish: Serve) -> HeadRows:
+    """The phrase rows as they are served."""
+    path = folder / HEAD
+    HeadRows.build(*model.head.arrays(), format=cast(Format, wish.rows)).save(path)
+    return HeadRows.load(path, verify=False)
+
+
+def ship(
+    model: Nar, retriever: Retriever, dev: Queries, folder: Path, wish: Serve, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Write rows and encoder, and measure on dev what serving them costs; facts for the report."""
+    rows = write_rows(model, folder, wish)
+    served = retriever.with_scorer(_served(retriever.scorer, rows))
+    some, home = dev.first(_QUERIES), folder / ENCODER
+    export_onnx(model, home)
+    tried = {"auto": [INT8, INT8_BLOCKS] if len(some) else [], FP32: []}.get(wish.encoder, [wish.encoder])
+    figures: dict[str, float] = {}
+    if len(some):
+        figures["trained"] = _mrr(retriever, some, *model.query_vectors(some.texts))
+        figures[FP32] = _mrr(served, some, *QueryEncoder.load(home).query_vectors(some.texts))
+    chosen = FP32
+    for precision in tried:
+        quantize_onnx(home, precision)
+        if len(some):
+            encoder = QueryEncoder.load(home, precision=precision)
+            figures[precision] = _mrr(served, some, *encoder.query_vectors(some.texts))
+        if wish.encoder != "auto" or figures[precision] >= (1 - LOSS) * figures[FP32]:
+            chosen = precision
+            break
+    choose_precision(home, chosen)
+    told = ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
+    say(f"served: rows in {wish.rows}, encoder in {chosen}" + (f"; dev MRR@10 {told}" if told else ""))
+    return {"rows": wish.rows, "encoder": chosen, "dev_mrr10": figures}
+
+
+def _served(scorer: QueryScorer, rows: HeadRows) -> QueryScorer:
+    return QueryScorer(rows, scorer.log_z, scorer.priors, scorer.rule)
+
+
+def _mrr(retriever: Retriever, dev: Queries, x: Any, pooled: Any) -> float:
+    """MRR@10 of whole searches."""
+    found = retriever.search(retriever.queries(dev.texts, x, pooled), 10)
+    return mrr_at([[hit.doc_id for hit in hits] for hits in found], dev.relevant, 10)

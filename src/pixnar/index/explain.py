@@ -1,0 +1,144 @@
+"""How an index came to its answer: clusters, shortlist, the tokens of every slot, docids, sources, and time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixnar.encode import QueryEncoder
+from pixnar.index.retriever import Laps, Query, Wanted
+from pixnar.search import DocumentHit, SlotScores
+from pixnar.vocab import normalize
+
+if TYPE_CHECKING:
+    from pixnar.index.index import Hit, Index
+
+_TOKENS = 8  # of a slot, best first
+_OF_LIST = 5  # of a cluster's list
+_EXPECTED = 20
+_DOCIDS = 3  # of a document, best first
+
+
+def staged(
+    index: Index, text: str, k: int, wanted: Wanted, threshold: float | None = None
+) -> tuple[Query, SlotScores, list[Hit], dict[str, float]]:
+    """A search, and the microseconds of its stages: tokenise, encode, shortlist, score, decode, evidence, fuse, map."""
+    lap, retriever = Laps(), index.retriever
+    normal = normalize(text)
+    lap("tokenise")
+    if isinstance(index.encoder, QueryEncoder):
+        x, pooled, spent = index.encoder.timed([normal])
+        lap("encode")
+        lap.spent["tokenise"] += spent.tokenise
+        lap.spent["encode"] -= spent.tokenise
+    else:
+        x, pooled = index.encoder.query_vectors([normal])
+        lap("encode")
+    query = retriever.queries([normal], x, pooled)[0]
+    lap("shortlist")
+    scores = retriever.scored(query)
+    lap("score")
+    rows = retriever.ranked(query, scores, k, wanted, lap)
+    hits = index.hits(query, rows, k, wanted, threshold)
+    lap("map")
+    return query, scores, hits, lap.spent
+
+
+def explain(index: Index, text: str, k: int, wanted: Wanted, threshold: float | None = None) -> dict[str, Any]:
+    """All of it, ready for JSON."""
+    retriever, vocabulary = index.retriever, index.table.vocabulary
+    query, scores, hits, spent = staged(index, text, k, wanted, threshold)
+    size = retriever.scorer.head.count - 1
+    tokens, gains = retriever.scorer.expansion(query.x, _EXPECTED, query.tokens)
+    order = np.argsort(-gains, kind="stable")
+    found = retriever.candidates(query, scores, max(k, retriever.depth), wanted)
+    place = {doc_id: i for i, doc_id in enumerate(found.doc_ids)}
+    worth = _worth(scores)
+
+    def sources(doc_id: str) -> dict[str, float]:
+        if doc_id not in place:
+            return {}
+        return {name: float(column[place[doc_id]]) for name, column in found.columns.items()}
+
+    def docid(hit: DocumentHit | Any) -> dict[str, Any]:
+        named = [[vocabulary.token(v), worth.get(v, 0.0)] for v in hit.tokens]
+        return {"docid": index.spelling(hit.tokens), "score": hit.score, "tokens": named}
+
+    return {
+        "query": query.text,
+        "own": [vocabulary.token(int(v)) for v in query.own],
+        "clusters": _clusters(index, query),
+        "shortlist": size if query.tokens is None else len(query.tokens),
+        "vocabulary": size,
+        "slots": _slots(index, query),
+        "expected": [[vocabulary.token(int(tokens[i])), float(gains[i])] for i in order],
+        "hits": [
+            {
+                "doc_id": hit.doc_id,
+                "score": hit.score,
+                "docid": hit.docid,
+                "docids": [docid(one) for one in _docids_of(index, scores, hit.doc_id)],
+                "sources": sources(hit.doc_id),
+            }
+            for hit in hits
+        ],
+        "weights": {} if retriever.fusion is None else dict(retriever.fusion.weights),
+        "rule": retriever.scorer.rule.to_dict(),
+        "microseconds": {stage: round(time, 1) for stage, time in spent.items()},
+    }
+
+
+def _clusters(index: Index, query: Query) -> list[dict[str, Any]]:
+    """The clusters whose lists make the shortlist, nearest first, and what their lists begin with."""
+    shortlist, vocabulary = index.retriever.shortlist, index.table.vocabulary
+    if shortlist is None:
+        return []
+    return [
+        {
+            "cluster": int(i),
+            "inner_product": float(shortlist.c[i] @ query.x[0]),
+            "tokens": [vocabulary.token(int(v)) for v in shortlist.lists[i][:_OF_LIST]],
+        }
+        for i in shortlist.nearest(query.x[0])
+    ]
+
+
+def _slots(index: Index, query: Query) -> list[list[list[Any]]]:
+    """Of every slot, slot 0 first, the likeliest tokens with their probabilities; the end of a docid is ⏹."""
+    scorer, vocabulary = index.retriever.scorer, index.table.vocabulary
+    end = scorer.head.count - 1
+    ids = np.arange(end + 1) if query.tokens is None else np.append(query.tokens.astype(np.int64), end)
+    logits = scorer.head.logits(query.x, ids)
+    logits = logits - logits.max(1, keepdims=True)
+    chances = np.exp(logits)
+    chances /= chances.sum(1, keepdims=True)
+    told = []
+    for row in chances:
+        top = _best(row, _TOKENS)
+        told.append([["⏹" if ids[i] == end else vocabulary.token(int(ids[i])), float(row[i])] for i in top])
+    return told
+
+
+def _best(values: NDArray[np.float32], n: int) -> NDArray[np.intp]:
+    return np.argsort(-values, kind="stable")[:n]
+
+
+def _worth(scores: SlotScores) -> dict[int, float]:
+    """What a token scores at its best slot, of those that score above their floor."""
+    if scores.is_dense:
+        table = scores.scores.reshape(scores.slots, -1).max(0)
+        return dict(enumerate(table.tolist()))
+    worth: dict[int, float] = {}
+    for v, score in zip(scores.tokens.tolist(), scores.scores.tolist(), strict=True):
+        worth[v] = max(score, worth.get(v, score))
+    return worth
+
+
+def _docids_of(index: Index, scores: SlotScores, doc_id: str) -> list[Any]:
+    """The docids that speak most for a document."""
+    retriever = index.retriever
+    rule, order = retriever.scorer.rule, retriever.scorer.order
+    found = retriever.decoder.docids(scores, _DOCIDS, order=order, length_norm=rule.length_norm, allow=[doc_id])
+    return found.hits

@@ -1,0 +1,164 @@
+"""The best tokens of every slot: by scoring all, by a preview of all, or by the query's learned shortlist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixnar.head import HeadRows, union_of_lists
+from pixnar.shortlist.lists import Shortlist
+
+Floats = NDArray[np.float32]
+Top = list[tuple[NDArray[np.uint32], Floats]]  # of each slot: tokens, best first, and their logits
+_CHUNK = 65_536
+
+
+class Softmax(Protocol):
+    """A way to find the n best tokens of every slot. The last row, the end of a docid, is one of the tokens."""
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        ...
+
+    def top(self, x: Floats, n: int, threads: int = 1) -> Top:
+        """The n best tokens of the slots x_1 … x_s of queries with x [B, s + 1, d]; slots follow one another.
+
+        Logits are those of the whole rows.
+        """
+        ...
+
+    def nbytes(self) -> int:
+        """What it keeps in memory beside the rows themselves."""
+        ...
+
+
+@dataclass(frozen=True)
+class Full:
+    """Every row."""
+
+    rows: HeadRows
+    name: str = "full softmax"
+
+    def top(self, x: Floats, n: int, threads: int = 1) -> Top:
+        """See `Softmax`."""
+        return self.rows.top(slots_of(x), n, threads=threads)
+
+    def nbytes(self) -> int:
+        """See `Softmax`."""
+        return 0
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A cheap copy of all rows proposes `keep` tokens a slot; their whole rows decide."""
+
+    name: str
+    rows: HeadRows
+    cheap: HeadRows
+    turn: Floats | None  # [d, w]: brings x to the cheap rows' dimensions; None: they have the same
+    keep: int
+
+    def top(self, x: Floats, n: int, threads: int = 1) -> Top:
+        """See `Softmax`."""
+        slots = slots_of(x)
+        turned = slots if self.turn is None else slots @ self.turn
+        found = self.cheap.top(turned, max(n, self.keep), threads=threads)
+        return self.rows.top_each(slots, n, [ids for ids, _ in found], threads=threads)
+
+    def nbytes(self) -> int:
+        """See `Softmax`."""
+        return self.cheap.nbytes + (0 if self.turn is None else self.turn.nbytes)
+
+
+@dataclass(frozen=True)
+class LearnedShortlist:
+    """The paper's: the union of the lists of the k vectors c_i nearest to x_0, scored at every slot."""
+
+    rows: HeadRows
+    shortlist: Shortlist
+    c: HeadRows
+    name: str = "learned shortlist"
+
+    @classmethod
+    def of(cls, rows: HeadRows, shortlist: Shortlist) -> LearnedShortlist:
+        """With the vectors c_i where the core can compare them."""
+        return cls(rows, shortlist, HeadRows.build(shortlist.c, None, format="float32"))
+
+    def tokens(self, x0: Floats) -> NDArray[np.uint32]:
+        """The tokens that are scored, the end among them."""
+        chosen = self.c.top(x0[None], self.shortlist.k)[0][0]
+        end = np.array([self.rows.count - 1], np.uint32)
+        return union_of_lists(self.shortlist.lists, chosen, end, self.rows.count)
+
+    def top(self, x: Floats, n: int, threads: int = 1) -> Top:
+        """See `Softmax`."""
+
+        def one(vectors: Floats, share: int) -> Top:
+            return self.rows.top(vectors[1:], n, ids=self.tokens(vectors[0]), threads=share)
+
+        return each_query(one, x, threads)
+
+    def nbytes(self) -> int:
+        """See `Softmax`."""
+        return self.c.nbytes + self.shortlist.lists.nbytes
+
+
+def slots_of(x: Floats) -> Floats:
+    """x_1 … x_s of all queries, one below the other: [B · s, d]."""
+    slots: Floats = np.ascontiguousarray(x[:, 1:]).reshape(-1, x.shape[-1])
+    return slots
+
+
+def each_query(one: Callable[[Floats, int], Top], x: Floats, threads: int) -> Top:
+    """Queries one by one: many go to the threads, a single one may use them all."""
+    if len(x) == 1:
+        return one(x[0], threads)
+    with ThreadPoolExecutor(max(1, threads)) as pool:
+        return list(chain.from_iterable(pool.map(lambda vectors: one(vectors, 1), x)))
+
+
+def low_rank_preview(rows: HeadRows, width: int, keep: int, name: str) -> Preview:
+    """A preview by the `width` main directions of the rows, from the eigenvectors of their Gram matrix.
+
+    With an eighth of the width this is SVD-softmax; HiRE's low-rank form keeps more directions and fewer tokens.
+    """
+    gram = np.zeros((rows.dim, rows.dim))
+    for piece in _pieces(rows):
+        gram += piece.T @ piece
+    _, directions = np.linalg.eigh(gram)
+    turn = np.ascontiguousarray(directions[:, ::-1][:, :width], dtype=np.float32)
+    turned = np.empty((rows.count, width), np.float32)
+    begin = 0
+    for piece in _pieces(rows):
+        turned[begin : begin + len(piece)] = piece @ turn
+        begin += len(piece)
+    return Preview(name, rows, HeadRows.build(turned, rows.bias, format="int8"), turn, keep)
+
+
+def int4_preview(rows: HeadRows, keep: int, name: str = "HiRE, 4 bits") -> Preview:
+    """A preview by the same rows in 4 bits."""
+    return Preview(name, rows, HeadRows.build(_Decoded(rows), rows.bias, format="int4"), None, keep)
+
+
+class _Decoded:
+    """The rows in 32 bits, decoded as they are sliced."""
+
+    def __init__(self, rows: HeadRows) -> None:
+        self._rows = rows
+        self.shape = (rows.count, rows.dim)
+
+    def __getitem__(self, piece: slice) -> Floats:
+        return self._rows.decoded(np.arange(*piece.indices(self.shape[0])))
+
+
+def _pieces(rows: HeadRows) -> Iterator[Floats]:
+    decoded = _Decoded(rows)
+    for begin in range(0, rows.count, _CHUNK):
+        yield decoded[begin : begin + _CHUNK]
