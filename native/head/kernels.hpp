@@ -7,7 +7,7 @@
 
 namespace pixnar::head {
 
-constexpr size_t rows_at_once = 8;
+constexpr size_t rows_at_once = 16;
 
 // Some rows against all slots. Numbers behind the dimension are zero in the slots.
 struct Batch {
@@ -33,6 +33,8 @@ struct Kernels {
     void (*dots[5])(const Batch& batch);  // by RowFormat
     // The largest of `count` > 0 values and the sum of exp(value - largest), the same bits on every path.
     void (*log_sum)(const float* values, size_t count, float* largest, float* sum);
+    // The places of values that are at least `least`, rising; returns how many there are.
+    size_t (*above)(const float* values, size_t count, float least, uint32_t* places);
 };
 
 extern const Kernels portable_kernels, avx2_kernels, avx512_kernels, neon_kernels, dotprod_kernels;

@@ -11,7 +11,7 @@ namespace pixnar::head {
 
 namespace {
 
-constexpr size_t most_ahead = 24;
+constexpr size_t most_ahead = 64;
 
 }  // namespace
 
@@ -61,6 +61,13 @@ void Pass::run(const Tokens& tokens, size_t from, size_t count, float* out) cons
         if (!rows_.scales.empty()) scales[i] = rows_.scales[place];
         if (!rows_.bias.empty()) bias[i] = rows_.bias[place];
     }
+    // The next block's scales and biases lie anywhere too.
+    if (tokens.ids || !rows_.places.empty())
+        for (size_t i = from + count; i < std::min(tokens.size, from + count + block); ++i) {
+            const size_t place = rows_.place(tokens[i]);
+            if (!rows_.scales.empty()) __builtin_prefetch(&rows_.scales[place]);
+            if (!rows_.bias.empty()) __builtin_prefetch(&rows_.bias[place]);
+        }
     size_t padded = count, ahead = 0;
     for (; padded % rows_at_once != 0; ++padded) {
         rows[padded] = rows[count - 1];

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/parallel.hpp"
+#include "head/dispatch.hpp"
 #include "head/pass.hpp"
 #include "head/top.hpp"
 
@@ -31,53 +32,64 @@ void check(const Rows& rows, const ScoreRule& rule, const Tokens& listed, std::s
     Tokens{own.data(), own.size()}.check(tokens);
 }
 
-// The logits of all vectors that are used, and how their exponentials add up. Blocks are cut by the place in the list, so
+// Room for logits that is kept from query to query: fresh memory costs more than what is written to it.
+thread_local std::vector<float> room;
+
+// The logits of all vectors that are used, and how their exponentials add up. Pieces are cut by the place in the list, so
 // that sums do not depend on the number of threads.
 class Logits {
   public:
     Logits(const Rows& rows, std::span<const float> x, size_t vectors, const Tokens& listed, bool normalize, unsigned threads)
-        : size(listed.size), vectors_(vectors), blocks_((size + Pass::block - 1) / Pass::block), all_(vectors * size),
-          ends_(vectors), largest_(vectors * blocks_), sums_(vectors * blocks_) {
+        : size(listed.size), pieces_((size + piece - 1) / piece), ends_(vectors), largest_(vectors * pieces_),
+          sums_(vectors * pieces_) {
         const Pass pass(rows, x, vectors);
-        constexpr size_t at_once = 16;
-        const size_t items = (blocks_ + at_once - 1) / at_once;
-        const auto used = static_cast<unsigned>(std::clamp<size_t>(items, 1, std::max(threads, 1u)));
-        Workers{used, {}, {}}.run(items, [&](size_t item, unsigned) {
+        if (room.size() < vectors * size) room.resize(vectors * size);
+        all_ = room.data();
+        const auto used = static_cast<unsigned>(std::clamp<size_t>(pieces_, 1, std::max(threads, 1u)));
+        Workers{used, {}, {}}.run(pieces_, [&](size_t p, unsigned) {
+            const size_t end = std::min(size, (p + 1) * piece);
             std::vector<float> out(vectors * Pass::block);
-            for (size_t b = item * at_once; b < std::min(blocks_, (item + 1) * at_once); ++b) {
-                const size_t from = b * Pass::block, count = std::min(Pass::block, size - from);
+            for (size_t from = p * piece; from < end; from += Pass::block) {
+                const size_t count = std::min(Pass::block, end - from);
                 pass.run(listed, from, count, out.data());
-                for (size_t t = 0; t < vectors; ++t) {
-                    const float* some = &out[t * Pass::block];
-                    if (normalize) pass.kernels().log_sum(some, count, &largest_[t * blocks_ + b], &sums_[t * blocks_ + b]);
-                    std::copy_n(some, count, &all_[t * size + from]);
-                }
+                for (size_t t = 0; t < vectors; ++t) std::copy_n(&out[t * Pass::block], count, all_ + t * size + from);
             }
+            for (size_t t = 0; normalize && t < vectors; ++t)
+                pass.kernels().log_sum(of(t) + p * piece, end - p * piece, &largest_[t * pieces_ + p], &sums_[t * pieces_ + p]);
         });
-        const uint32_t end = rows.count - 1;
+        const uint32_t last = rows.count - 1;
         std::vector<float> out(vectors * Pass::block);
-        pass.run({&end, 1}, 0, 1, out.data());
+        pass.run({&last, 1}, 0, 1, out.data());
         for (size_t t = 0; t < vectors; ++t) ends_[t] = out[t * Pass::block];
     }
+    ~Logits() {
+        if (room.size() > most_kept) std::vector<float>().swap(room);
+    }
+    Logits(const Logits&) = delete;
+    Logits& operator=(const Logits&) = delete;
 
-    const float* of(size_t vector) const { return all_.data() + vector * size; }
+    const float* of(size_t vector) const { return all_ + vector * size; }
     float end(size_t vector) const { return ends_[vector]; }
 
     // log Z over the tokens, and the end if wanted.
     float log_sum(size_t vector, bool with_end) const {
+        const std::span largest(largest_.data() + vector * pieces_, pieces_), sums(sums_.data() + vector * pieces_, pieces_);
         float top = with_end ? ends_[vector] : nothing;
-        for (size_t b = 0; b < blocks_; ++b) top = std::max(top, largest_[vector * blocks_ + b]);
+        for (const float one : largest) top = std::max(top, one);
         double sum = with_end ? std::exp(static_cast<double>(ends_[vector]) - top) : 0;
-        for (size_t b = 0; b < blocks_; ++b)
-            sum += sums_[vector * blocks_ + b] * std::exp(static_cast<double>(largest_[vector * blocks_ + b]) - top);
+        for (size_t p = 0; p < pieces_; ++p) sum += sums[p] * std::exp(static_cast<double>(largest[p]) - top);
         return static_cast<float>(top + std::log(sum));
     }
 
     const size_t size;
 
   private:
-    size_t vectors_, blocks_;
-    std::vector<float> all_, ends_, largest_, sums_;
+    static constexpr size_t piece = 16 * Pass::block;
+    static constexpr size_t most_kept = size_t{1} << 22;  // floats
+
+    size_t pieces_;
+    float* all_ = nullptr;
+    std::vector<float> ends_, largest_, sums_;
 };
 
 // Places of the query's own n-grams in the list, rising.
@@ -147,7 +159,7 @@ void expand(const Logits& logits, const ScoreRule& rule, const Tokens& listed, s
     for (size_t from = 0; from < listed.size; from += Pass::block) {
         const size_t count = std::min(Pass::block, listed.size - from);
         for (size_t i = 0; i < count; ++i) gains[i] = logits.of(0)[from + i] - log_z - rule.token_priors[listed[from + i]];
-        keeper.offer(gains.data(), count, listed, from);
+        keeper.offer(kernels(), gains.data(), count, listed, from);
     }
     std::vector<Best> best = keeper.best();
     std::erase_if(best, [](const Best& one) { return !(one.logit > 0); });

@@ -24,7 +24,7 @@ void offer_all(const Pass& pass, const Tokens& tokens, size_t first_block, size_
     for (size_t block = first_block; block < last_block; ++block) {
         const size_t from = block * Pass::block, count = std::min(Pass::block, tokens.size - from);
         pass.run(tokens, from, count, out.data());
-        for (size_t t = 0; t < pass.slots(); ++t) keepers[t].offer(&out[t * Pass::block], count, tokens, from);
+        for (size_t t = 0; t < pass.slots(); ++t) keepers[t].offer(pass.kernels(), &out[t * Pass::block], count, tokens, from);
     }
 }
 
@@ -32,19 +32,12 @@ void offer_all(const Pass& pass, const Tokens& tokens, size_t first_block, size_
 
 Keeper::Keeper(size_t n, bool once) : n_(n), once_(once), least_(-std::numeric_limits<float>::infinity()) {}
 
-void Keeper::offer(const float* logits, size_t count, const Tokens& tokens, size_t from) {
+void Keeper::offer(const Kernels& kernels, const float* logits, size_t count, const Tokens& tokens, size_t from) {
     if (n_ == 0) return;
-    constexpr size_t step = 16;
-    size_t i = 0;
-    for (; i + step <= count; i += step) {
-        int above = 0;
-        for (size_t j = 0; j < step; ++j) above += logits[i + j] >= least_;
-        if (above == 0) continue;
-        for (size_t j = i; j < i + step; ++j)
-            if (logits[j] >= least_) add({logits[j], tokens[from + j]});
-    }
-    for (; i < count; ++i)
-        if (logits[i] >= least_) add({logits[i], tokens[from + i]});
+    uint32_t places[Pass::block];
+    const size_t found = kernels.above(logits, count, least_, places);
+    for (size_t i = 0; i < found; ++i)
+        if (logits[places[i]] >= least_) add({logits[places[i]], tokens[from + places[i]]});
 }
 
 void Keeper::take(const Keeper& other) {

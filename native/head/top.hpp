@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "head/kernels.hpp"
 #include "head/rows.hpp"
 
 namespace pixnar::head {
@@ -20,7 +21,8 @@ class Keeper {
   public:
     // `once`: no token is offered twice.
     Keeper(size_t n, bool once);
-    void offer(const float* logits, size_t count, const Tokens& tokens, size_t from);
+    // At most Pass::block logits of tokens[from], …
+    void offer(const Kernels& kernels, const float* logits, size_t count, const Tokens& tokens, size_t from);
     void take(const Keeper& other);
     std::vector<Best> best();  // best first, each token once
 

