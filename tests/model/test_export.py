@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
 
 from pixnar.encode import QueryEncoder, TextEncoder
-from pixnar.encode.folder import INPUTS, OUTPUTS
-from pixnar.errors import PixnarError
+from pixnar.encode.folder import INPUTS, OUTPUTS, choose_precision
+from pixnar.encode.quantize import quantize_onnx
+from pixnar.errors import FileFormatError, PixnarError
 from pixnar.model import export
 from pixnar.model.export import export_onnx
 from pixnar.model.nar import DESIGNS, Nar
@@ -123,6 +125,29 @@ def test_a_failed_export_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
         export_onnx(model, where)
     assert "\n" not in str(caught.value)
     assert {path.name: path.read_bytes() for path in where.iterdir()} == before
+
+
+def test_weights_beyond_two_gigabytes_go_into_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = torch.onnx.export
+
+    def scattered(module: Any, inputs: Any, target: str, **options: Any) -> None:
+        """As torch does with large models: a file per weight."""
+        real(module, inputs, target, **options)
+        made = onnx.load(target)
+        onnx.save_model(made, target, save_as_external_data=True, all_tensors_to_one_file=False, size_threshold=0)
+
+    monkeypatch.setattr(torch.onnx, "export", scattered)
+    model, where = make(tmp_path / "encoder"), tmp_path / "out"
+    export_onnx(model, where)
+    quantize_onnx(where)
+    graphs = ["encoder-int8.onnx", "encoder-int8.onnx.data", "encoder.onnx", "encoder.onnx.data"]
+    assert sorted(path.name for path in where.glob("*.onnx*")) == graphs
+    assert np.allclose(QueryEncoder.load(where).query_vectors(TEXTS)[0], model.query_vectors(TEXTS)[0], atol=1e-4)
+    (where / "encoder.onnx.data").write_bytes(b"?")
+    with pytest.raises(FileFormatError, match=r"encoder\.onnx\.data has 1 bytes"):
+        QueryEncoder.load(where)
+    choose_precision(where, "int8")
+    assert sorted(path.name for path in where.glob("*.onnx*")) == graphs[:2]
 
 
 def test_a_tokenizer_without_a_fast_core(tmp_path: Path) -> None:

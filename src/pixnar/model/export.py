@@ -26,7 +26,7 @@ from pixnar.encode.folder import (
     writing,
 )
 from pixnar.encode.query_encoder import QueryEncoder
-from pixnar.errors import PixnarError
+from pixnar.errors import MissingExtraError, PixnarError
 from pixnar.model.nar import Nar
 from pixnar.model.slots import MlpSlots
 
@@ -97,8 +97,10 @@ def _export(model: Nar, target: Path) -> None:
 
 def _gather_weights(graph: Path) -> None:
     """One file for all weights that did not fit into the graph."""
-    import onnx
-
+    try:
+        import onnx
+    except ImportError as error:
+        raise MissingExtraError("exporting a model of this size", "train") from error
     made = onnx.load(graph)
     for path in graph.parent.iterdir():
         path.unlink()
