@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from pixnar.encode import QueryEncoder, TextEncoder
 from pixnar.encode.folder import INPUTS, OUTPUTS, choose_precision
 from pixnar.encode.quantize import quantize_onnx
-from pixnar.errors import FileFormatError, PixnarError
+from pixnar.errors import FileFormatError, MissingExtraError, PixnarError
 from pixnar.model import export
 from pixnar.model.encoder import MINILM, Encoder
 from pixnar.model.export import export_onnx
@@ -158,6 +159,13 @@ def test_a_tokenizer_without_a_fast_core(tmp_path: Path) -> None:
     model.encoder.tokenizer = object()
     with pytest.raises(PixnarError, match="fast tokenizer"):
         export_onnx(model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_exporting_without_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(MissingExtraError, match="train"):
+        export_onnx(make(tmp_path / "encoder"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

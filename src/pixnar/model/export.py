@@ -55,6 +55,10 @@ def export_onnx(model: Nar, folder: str | os.PathLike[str], *, check: bool = Tru
     `check` opens the result before it is put in place, and compares it with the model on texts of other lengths than
     the graph was made with.
     """
+    try:
+        import onnx  # noqa: F401  # which torch's exporter needs
+    except ImportError as error:
+        raise MissingExtraError("exporting an encoder", "train") from error
     where = Path(folder)
     tokenizer = _tokenizer(model)
     note = Note(
@@ -80,7 +84,7 @@ def _export(model: Nar, target: Path) -> None:
     axes = {name: {0: "batch", 1: "pieces"} for name in INPUTS} | {name: {0: "batch"} for name in OUTPUTS}
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the tracer; what it warns of is what `_compare` looks at
-        # By tracing: it takes a fifth of the time of torch.export or less, and needs no further package.
+        # By tracing: it takes a fifth of the time of torch.export or less, and no onnxscript.
         torch.onnx.export(
             _Whole(model).eval(),
             model.encoder.padded(model.encoder.pieces(_TRACED)),
@@ -97,10 +101,8 @@ def _export(model: Nar, target: Path) -> None:
 
 def _gather_weights(graph: Path) -> None:
     """One file for all weights that did not fit into the graph."""
-    try:
-        import onnx
-    except ImportError as error:
-        raise MissingExtraError("exporting a model of this size", "train") from error
+    import onnx
+
     made = onnx.load(graph)
     for path in graph.parent.iterdir():
         path.unlink()
