@@ -1,4 +1,6 @@
 // The vocabulary's side of the border: arrays in, arrays out, GIL released while the core works.
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 
 #include "bindings/arrays.hpp"
@@ -49,7 +51,8 @@ nb::bytes normalize_lines(const nb::sequence& texts, const nb::callable& normali
 // The tables of one vocabulary, kept alive together with the arrays they look into.
 class Coder {
   public:
-    explicit Coder(const nb::dict& arrays) {
+    // Without `verify` only sizes are looked at; damage then gives odd tokens, and nothing worse.
+    Coder(const nb::dict& arrays, bool verify) {
         tables_.tokens = {holder_.get<uint8_t>(arrays, "kinds"), holder_.get<uint64_t>(arrays, "offsets"), holder_.get<uint8_t>(arrays, "bytes"),
                           holder_.get<uint16_t>(arrays, "scores")};
         tables_.spacing_chars = holder_.get<uint32_t>(arrays, "spacing_chars");
@@ -62,27 +65,33 @@ class Coder {
         tables_.phrase_edges = edges(holder_.hold<uint64_t>(arrays, "phrase_edges"));
         tables_.piece_edges = edges(holder_.hold<uint64_t>(arrays, "piece_edges"));
         nb::gil_scoped_release released;
-        if (const std::string problem = tables_.problem(); !problem.empty()) throw std::invalid_argument(problem);
+        if (const std::string problem = verify ? tables_.problem() : tables_.misfit(); !problem.empty()) throw std::invalid_argument(problem);
     }
 
     // Texts are normalised, one per line.
     nb::tuple encode_lines(const nb::bytes& lines, size_t count, unsigned threads) const {
-        std::vector<std::string_view> texts;
-        texts.reserve(count);
-        std::vector<uint32_t> ids;
-        std::vector<int64_t> offsets(count + 1);
+        Rows rows;
         {
             nb::gil_scoped_release released;
-            std::string_view rest = view(lines);
-            for (size_t i = 0; i < count; ++i) {
-                const size_t end = std::min(rest.find('\n'), rest.size());
-                if (end >= longest_text) throw std::length_error("a text has 16 MiB or more: split it");
-                texts.push_back(rest.substr(0, end));
-                rest.remove_prefix(std::min(end + 1, rest.size()));
-            }
-            encode_all(texts, ids, offsets, threads);
+            rows = each_line(view(lines), count, longest_text, threads,
+                             [](Encoder& encoder, std::string_view text, Rows& out) { encoder.encode(text, out.ids); });
         }
-        return nb::make_tuple(give(std::move(ids)), give(std::move(offsets)));
+        return nb::make_tuple(give(std::move(rows.ids)), give(std::move(rows.offsets)));
+    }
+
+    // All occurrences in each text, as Encoder::ngrams gives them; the distinct ones, by id, and their counts if `count_them`.
+    nb::tuple ngrams(const nb::bytes& lines, size_t count, bool pieces, bool count_them, unsigned threads) const {
+        Rows rows;
+        {
+            nb::gil_scoped_release released;
+            rows = each_line(view(lines), count, pieces ? longest_text : SIZE_MAX, threads,
+                             [&](Encoder& encoder, std::string_view text, Rows& out) {
+                                 const size_t before = out.ids.size();
+                                 encoder.ngrams(text, pieces, out.ids);
+                                 if (count_them) merge_equal(out, before);
+                             });
+        }
+        return nb::make_tuple(give(std::move(rows.ids)), give(std::move(rows.offsets)), give(std::move(rows.counts)));
     }
 
     nb::bytes decode(const In<uint32_t>& ids) const {
@@ -99,30 +108,64 @@ class Coder {
     }
 
   private:
-    void encode_all(const std::vector<std::string_view>& texts, std::vector<uint32_t>& ids, std::vector<int64_t>& offsets,
-                    unsigned threads) const {
+    struct Rows {
+        std::vector<uint32_t> ids;
+        std::vector<int64_t> offsets;
+        std::vector<uint32_t> counts;
+    };
+
+    static void merge_equal(Rows& rows, size_t begin) {
+        std::sort(rows.ids.begin() + static_cast<std::ptrdiff_t>(begin), rows.ids.end());
+        size_t end = begin;
+        for (size_t i = begin; i < rows.ids.size(); ++i) {
+            if (end > begin && rows.ids[end - 1] == rows.ids[i]) {
+                ++rows.counts.back();
+            } else {
+                rows.ids[end++] = rows.ids[i];
+                rows.counts.push_back(1);
+            }
+        }
+        rows.ids.resize(end);
+    }
+
+    // Calls each(encoder, text, out) for every line, in parts that run side by side; what they append is put in order.
+    template <class Each>
+    Rows each_line(std::string_view lines, size_t count, size_t limit, unsigned threads, Each each) const {
+        std::vector<std::string_view> texts;
+        texts.reserve(count);
+        for (size_t i = 0; i < count; ++i) {
+            const size_t end = std::min(lines.find('\n'), lines.size());
+            if (end >= limit) throw std::length_error("a text has 16 MiB or more: split it");
+            texts.push_back(lines.substr(0, end));
+            lines.remove_prefix(std::min(end + 1, lines.size()));
+        }
         constexpr size_t chunk = 1024;
-        const size_t chunks = (texts.size() + chunk - 1) / chunk;
+        const size_t chunks = (count + chunk - 1) / chunk;
         threads = static_cast<unsigned>(std::min<size_t>(usable_threads(threads), std::max<size_t>(chunks, 1)));
-        std::vector<std::vector<uint32_t>> parts(chunks);
+        std::vector<int64_t> offsets(count + 1);
+        std::vector<Rows> parts(chunks);
         std::vector<Encoder> encoders(threads, Encoder(tables_));
         Workers{threads, {}, {}}.run(chunks, [&](size_t part, unsigned thread) {
-            for (size_t i = part * chunk; i < std::min((part + 1) * chunk, texts.size()); ++i) {
-                const size_t before = parts[part].size();
-                encoders[thread].encode(texts[i], parts[part]);
-                offsets[i + 1] = static_cast<int64_t>(parts[part].size() - before);
+            for (size_t i = part * chunk; i < std::min((part + 1) * chunk, count); ++i) {
+                const size_t before = parts[part].ids.size();
+                each(encoders[thread], texts[i], parts[part]);
+                offsets[i + 1] = static_cast<int64_t>(parts[part].ids.size() - before);
             }
         });
-        for (size_t i = 0; i < texts.size(); ++i) offsets[i + 1] += offsets[i];
+        for (size_t i = 0; i < count; ++i) offsets[i + 1] += offsets[i];
+        Rows all;
         if (chunks == 1) {
-            ids = std::move(parts[0]);
-            return;
+            all = std::move(parts[0]);
+        } else {
+            all.ids.reserve(static_cast<size_t>(offsets.back()));
+            for (Rows& part : parts) {
+                all.ids.insert(all.ids.end(), part.ids.begin(), part.ids.end());
+                all.counts.insert(all.counts.end(), part.counts.begin(), part.counts.end());
+                part = {};
+            }
         }
-        ids.reserve(static_cast<size_t>(offsets.back()));
-        for (auto& part : parts) {
-            ids.insert(ids.end(), part.begin(), part.end());
-            part = {};
-        }
+        all.offsets = std::move(offsets);
+        return all;
     }
 
     Holder holder_;
@@ -187,8 +230,10 @@ void bind_vocab(nb::module_& m) {
     m.def("build_lookup", &build_lookup_py, nb::arg("kinds"), nb::arg("offsets"), nb::arg("bytes"), nb::arg("scores"),
           nb::arg("spacing_chars"), nb::arg("spacing_rule"));
     nb::class_<Coder>(m, "Coder")
-        .def(nb::init<const nb::dict&>(), nb::arg("arrays"))
+        .def(nb::init<const nb::dict&, bool>(), nb::arg("arrays"), nb::arg("verify"))
         .def("encode_lines", &Coder::encode_lines, nb::arg("lines"), nb::arg("count"), nb::arg("threads"))
+        .def("ngrams", &Coder::ngrams, nb::arg("lines"), nb::arg("count"), nb::arg("pieces"), nb::arg("count_them"),
+             nb::arg("threads"))
         .def("decode", &Coder::decode, nb::arg("ids"));
     nb::class_<Builder>(m, "Builder")
         .def("__init__",

@@ -12,13 +12,12 @@ Encoder::Encoder(const Tables& tables)
 
 uint32_t Encoder::find_atom(std::string_view text, uint64_t hash) const {
     const size_t mask = tables_.atom_slots.size() - 1;
-    for (size_t i = hash & mask; tables_.atom_slots[i]; i = (i + 1) & mask) {
+    size_t i = hash & mask;
+    for (size_t seen = 0; seen <= mask && tables_.atom_slots[i]; ++seen, i = (i + 1) & mask) {
         const uint64_t slot = tables_.atom_slots[i];
         if ((slot ^ hash) >> 32) continue;
         const auto atom = static_cast<uint32_t>(slot) - 1;
-        const uint64_t begin = tables_.atom_offsets[atom], end = tables_.atom_offsets[atom + 1];
-        if (std::string_view(reinterpret_cast<const char*>(tables_.atom_bytes.data()) + begin, end - begin) == text)
-            return atom;
+        if (atom < tables_.atom_tokens.size() && part(tables_.atom_bytes, tables_.atom_offsets, atom) == text) return atom;
     }
     return no_token;
 }
@@ -50,14 +49,16 @@ void Encoder::find_atoms(std::string_view text) {
 void Encoder::split_pieces(std::string_view atom) {
     const size_t n = atom.size();
     if (piece_steps_.size() <= n) piece_steps_.resize(n + 1);
-    for (size_t i = 1; i <= n; ++i) piece_steps_[i].cost = no_cost;
+    // In sound tables every byte has a token; the markers here are for others, so that there is a way back.
+    for (size_t i = 1; i <= n; ++i) piece_steps_[i] = {no_cost, static_cast<uint32_t>(i - 1), glue_token};
     piece_steps_[0].cost = 0;
     for (size_t i = 0; i < n; ++i) {
         uint32_t node = i == 0 ? start_root : continuation_root;
         for (size_t j = i; j < n; ++j) {
             const Edge* edge = pieces_.find(edge_key(node, static_cast<uint8_t>(atom[j])));
             if (!edge) break;
-            const auto token = static_cast<uint32_t>(edge->target), child = static_cast<uint32_t>(edge->target >> 32);
+            const uint32_t token = known(static_cast<uint32_t>(edge->target));
+            const auto child = static_cast<uint32_t>(edge->target >> 32);
             if (token != no_token) {
                 const Cost cost = piece_steps_[i].cost + token_cost(tables_.tokens.scores[token]);
                 if (cost < piece_steps_[j + 1].cost) piece_steps_[j + 1] = {cost, static_cast<uint32_t>(i), token};
@@ -73,12 +74,48 @@ Cost Encoder::piece_cost(std::string_view atom) {
     return piece_steps_[atom.size()].cost;
 }
 
+template <class Visit> void Encoder::each_phrase(size_t i, Visit visit) const {
+    uint32_t node = atoms_[i].atom;
+    if (node == no_token || !(tables_.atom_tokens[node] & atom_more)) return;
+    for (size_t j = i + 1; j < atoms_.size() && atoms_[j].atom != no_token; ++j) {
+        const Edge* edge = phrases_.find(edge_key(node, atoms_[j].atom << 1 | uint32_t{atoms_[j].blank}));
+        if (!edge) break;
+        const uint32_t phrase = known(static_cast<uint32_t>(edge->target));
+        const auto child = static_cast<uint32_t>(edge->target >> 32);
+        if (phrase != no_token) visit(j + 1, phrase);
+        if (!(child & child_more)) break;
+        node = child & ~child_more;
+    }
+}
+
 void Encoder::encode(std::string_view text, std::vector<uint32_t>& out) {
     find_atoms(text);
+    segment(out);
+}
+
+void Encoder::ngrams(std::string_view text, bool pieces, std::vector<uint32_t>& out) {
+    find_atoms(text);
+    for (size_t i = 0; i < atoms_.size(); ++i) {
+        if (atoms_[i].atom == no_token) continue;
+        const uint32_t word = known(tables_.atom_tokens[atoms_[i].atom] & ~atom_more);
+        if (word != no_token) out.push_back(word);
+        each_phrase(i, [&](size_t, uint32_t phrase) { out.push_back(phrase); });
+    }
+    if (!pieces) return;
+    segmented_.clear();
+    segment(segmented_);
+    for (size_t i = 0; i < segmented_.size(); ++i) {
+        const bool split = i + 1 < segmented_.size() && tables_.tokens.kind(segmented_[i + 1]) == TokenKind::continuation;
+        if (tables_.tokens.kind(segmented_[i]) != TokenKind::start || split) out.push_back(segmented_[i]);
+    }
+}
+
+// The best segmentation of the atoms that were found.
+void Encoder::segment(std::vector<uint32_t>& out) {
     const size_t n = atoms_.size();
     if (n == 0) return;
     if (steps_.size() <= n) steps_.resize(n + 1);
-    for (size_t i = 1; i <= n; ++i) steps_[i].cost = no_cost;
+    for (size_t i = 1; i <= n; ++i) steps_[i] = {no_cost, static_cast<uint32_t>(i - 1), no_token};
     steps_[0].cost = 0;
     const auto relax = [&](size_t from, size_t to, Cost cost, uint32_t token) {
         if (cost < steps_[to].cost) steps_[to] = {cost, static_cast<uint32_t>(from), token};
@@ -90,18 +127,10 @@ void Encoder::encode(std::string_view text, std::vector<uint32_t>& out) {
             relax(i, i + 1, here + piece_cost(atoms_[i].text), no_token);
             continue;
         }
-        const uint32_t token = tables_.atom_tokens[atom];
-        relax(i, i + 1, here + tables_.atom_costs[atom], (token & ~atom_more) == none_short ? no_token : token & ~atom_more);
-        if (!(token & atom_more)) continue;
-        uint32_t node = atom;
-        for (size_t j = i + 1; j < n && atoms_[j].atom != no_token; ++j) {
-            const Edge* edge = phrases_.find(edge_key(node, atoms_[j].atom << 1 | uint32_t{atoms_[j].blank}));
-            if (!edge) break;
-            const auto phrase = static_cast<uint32_t>(edge->target), child = static_cast<uint32_t>(edge->target >> 32);
-            if (phrase != no_token) relax(i, j + 1, here + token_cost(tables_.tokens.scores[phrase]), phrase);
-            if (!(child & child_more)) break;
-            node = child & ~child_more;
-        }
+        relax(i, i + 1, here + tables_.atom_costs[atom], known(tables_.atom_tokens[atom] & ~atom_more));
+        each_phrase(i, [&](size_t end, uint32_t phrase) {
+            relax(i, end, here + token_cost(tables_.tokens.scores[phrase]), phrase);
+        });
     }
     const size_t start = out.size();
     for (size_t i = n; i > 0;) {

@@ -60,8 +60,8 @@ class TrieBuilder {
     size_t used_ = 0;
 };
 
-bool increasing(std::span<const uint64_t> offsets, size_t n, size_t end) {
-    return offsets.size() == n + 1 && offsets.front() == 0 && offsets.back() == end && std::ranges::is_sorted(offsets);
+bool spans(std::span<const uint64_t> offsets, size_t n, size_t end) {
+    return offsets.size() == n + 1 && offsets.front() == 0 && offsets.back() == end;
 }
 
 [[noreturn]] void reject(uint32_t v, const char* why) {
@@ -158,34 +158,51 @@ Lookup build_lookup(const TokenList& tokens, std::span<const uint32_t> spacing_c
     return out;
 }
 
-std::string TokenList::problem() const {
+std::string TokenList::misfit() const {
     if (size() >= none_short) return "too many tokens";
-    if (!increasing(offsets, size(), bytes.size())) return "token offsets are inconsistent";
+    if (!spans(offsets, size(), bytes.size())) return "token offsets are inconsistent";
     if (scores.size() != size()) return "scores are missing";
+    if (size() < 2) return "the first two tokens are not the markers";
+    return {};
+}
+
+std::string TokenList::problem() const {
+    if (std::string misfit = this->misfit(); !misfit.empty()) return misfit;
+    if (!std::ranges::is_sorted(offsets)) return "token offsets are inconsistent";
     for (const uint16_t score : scores)
         if (score > highest_score) return "a score is out of range";
     for (const uint8_t kind : kinds)
         if (kind > static_cast<uint8_t>(TokenKind::marker)) return "a token kind is unknown";
-    if (size() < 2 || kind(glue_token) != TokenKind::marker || kind(blank_token) != TokenKind::marker)
+    if (kind(glue_token) != TokenKind::marker || kind(blank_token) != TokenKind::marker)
         return "the first two tokens are not the markers";
     return {};
 }
 
+std::string Tables::misfit() const {
+    if (std::string misfit = tokens.misfit(); !misfit.empty()) return misfit;
+    const size_t a_count = atom_tokens.size();
+    if (a_count >= none_short) return "too many atoms";
+    if (!Spacing::valid(spacing_chars, spacing_rule)) return "the spacing rule is inconsistent";
+    if (!spans(atom_offsets, a_count, atom_bytes.size())) return "atom offsets are inconsistent";
+    if (atom_costs.size() != a_count) return "atom costs are missing";
+    if (!std::has_single_bit(atom_slots.size())) return "the atom table has a wrong size";
+    if (!std::has_single_bit(phrase_edges.size())) return "the phrase table has a wrong size";
+    if (!std::has_single_bit(piece_edges.size())) return "the piece table has a wrong size";
+    return {};
+}
+
 std::string Tables::problem() const {
+    if (std::string misfit = this->misfit(); !misfit.empty()) return misfit;
     if (std::string problem = tokens.problem(); !problem.empty()) return problem;
     const size_t v_count = tokens.size(), a_count = atom_tokens.size();
-    if (a_count >= none_short) return "too many atoms";
     for (const uint8_t flag : spacing_rule)
         if (flag > 1) return "the spacing rule is out of range";
-    if (!Spacing::valid(spacing_chars, spacing_rule)) return "the spacing rule is inconsistent";
-    if (!increasing(atom_offsets, a_count, atom_bytes.size())) return "atom offsets are inconsistent";
-    if (atom_costs.size() != a_count) return "atom costs are missing";
+    if (!std::ranges::is_sorted(atom_offsets)) return "atom offsets are inconsistent";
     for (const uint64_t cost : atom_costs)
         if (cost < one_token - highest_score || cost > one_token * (longest_text - 1)) return "an atom cost is out of range";
     for (const uint32_t token : atom_tokens)
         if ((token & ~atom_more) != none_short && (token & ~atom_more) >= v_count) return "an atom token is out of range";
 
-    if (!std::has_single_bit(atom_slots.size())) return "the atom table has a wrong size";
     size_t free = 0;
     for (const uint64_t slot : atom_slots) {
         free += slot == 0;
@@ -194,7 +211,6 @@ std::string Tables::problem() const {
     }
     if (free == 0) return "the atom table is full";
     for (const auto& [edges, what] : {std::pair{phrase_edges, "phrase"}, std::pair{piece_edges, "piece"}}) {
-        if (!std::has_single_bit(edges.size())) return std::string("the ") + what + " table has a wrong size";
         free = 0;
         for (const Edge& edge : edges) {
             free += edge.key == 0;

@@ -1,5 +1,6 @@
 // What the encoder looks things up in: flat arrays that can be mapped from a file as they are.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -44,10 +45,12 @@ class EdgeTable {
     EdgeTable() = default;
     explicit EdgeTable(std::span<const Edge> edges) : edges_(edges.data()), mask_(edges.size() - 1) {}
     const Edge* find(uint64_t key) const {
-        for (size_t i = hash_key(key) & mask_;; i = (i + 1) & mask_) {
+        size_t i = hash_key(key) & mask_;
+        for (size_t seen = 0; seen <= mask_; ++seen, i = (i + 1) & mask_) {  // damage may have left no free slot
             if (edges_[i].key == key) return &edges_[i];
             if (edges_[i].key == 0) return nullptr;
         }
+        return nullptr;
     }
     void prefetch(uint64_t key) const { __builtin_prefetch(&edges_[hash_key(key) & mask_]); }
 
@@ -62,6 +65,12 @@ constexpr uint32_t start_root = 0, continuation_root = 1;
 // `atom_tokens`: the token that is the whole atom, or none_short; the top bit says that phrases start with the atom.
 constexpr uint32_t atom_more = 0x80000000, none_short = 0x7fffffff;
 
+// Text i of many that lie one behind the other. Damaged offsets may say anything; what they say stays inside.
+inline std::string_view part(std::span<const uint8_t> bytes, std::span<const uint64_t> offsets, uint32_t i) {
+    const uint64_t end = std::min<uint64_t>(offsets[i + 1], bytes.size()), begin = std::min(offsets[i], end);
+    return {reinterpret_cast<const char*>(bytes.data()) + begin, end - begin};
+}
+
 struct TokenList {
     std::span<const uint8_t> kinds;
     std::span<const uint64_t> offsets;
@@ -69,11 +78,10 @@ struct TokenList {
     std::span<const uint16_t> scores;
 
     size_t size() const { return kinds.size(); }
+    std::string misfit() const;   // as in Tables
     std::string problem() const;  // as in Tables
     TokenKind kind(uint32_t v) const { return static_cast<TokenKind>(kinds[v]); }
-    std::string_view text(uint32_t v) const {
-        return {reinterpret_cast<const char*>(bytes.data()) + offsets[v], offsets[v + 1] - offsets[v]};
-    }
+    std::string_view text(uint32_t v) const { return part(bytes, offsets, v); }
 };
 
 struct Tables {
@@ -88,7 +96,10 @@ struct Tables {
     std::span<const Edge> phrase_edges;    // symbol = atom << 1 | blank before it; nodes below the atom count are atoms
     std::span<const Edge> piece_edges;     // symbol = byte
 
-    // Empty when everything the encoder relies on holds; otherwise what does not.
+    // Empty when the arrays have sizes that fit together; otherwise what does not. Reads next to nothing, and is all
+    // that encoding needs to be safe: what the arrays say beyond that is checked where it is used.
+    std::string misfit() const;
+    // Empty when all that they say holds as well; reads everything.
     std::string problem() const;
 };
 

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pixnar.errors import VocabularyError
 from pixnar.evidence import Ngrams
 from pixnar.evidence.atoms import atom_pattern, words
 from pixnar.vocab import Token, TokenizerVocabulary, Vocabulary, normalize
 from pixnar.vocab.reference import atoms
+from tests.evidence.slow_ngrams import SlowNgrams
 from tests.vocab.strategies import any_text, close_text, nasty_text, vocabularies
 
 START, CONTINUATION = 0, 1
@@ -60,6 +62,50 @@ def test_all_runs_of_atoms_and_the_rest_of_the_encoding(vocabulary: Vocabulary, 
         row = slice(counted.offsets[i], counted.offsets[i + 1])
         counts = dict(zip(counted.ids[row].tolist(), counted.counts[row].tolist(), strict=True))
         assert counts == Counter(found) + (Counter(encoded) - Counter(whole))
+
+
+@given(
+    vocabularies(close_text | nasty_text | any_text),
+    st.lists(close_text | nasty_text | any_text, max_size=4),
+    st.booleans(),
+    st.integers(1, 3),
+)
+def test_the_native_core_agrees_with_its_slow_twin(
+    vocabulary: Vocabulary, texts: list[str], pieces: bool, threads: int
+) -> None:
+    ngrams, slow = Ngrams(vocabulary, pieces=pieces), SlowNgrams(vocabulary, pieces=pieces)
+    # Texts that are sure to have tokens in them, beside each other and glued together.
+    texts += [glue.join(vocabulary.token(v) for v in range(514, len(vocabulary))) for glue in (" ", "")]
+    counted = ngrams.count(texts, threads=threads)
+    assert (counted.ids.dtype, counted.offsets.dtype, counted.counts.dtype) == (np.uint32, np.int64, np.uint32)
+    for i, text in enumerate(texts):
+        assert vocabulary.ngrams(text, pieces=pieces).tolist() == slow.all(text)
+        assert ngrams.of(text).tolist() == slow.of(text)
+        row = slice(counted.offsets[i], counted.offsets[i + 1])
+        assert dict(zip(counted.ids[row].tolist(), counted.counts[row].tolist(), strict=True)) == slow.count(text)
+        assert counted.ids[row].tolist() == sorted(slow.count(text))
+
+
+def test_threads_and_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    vocabulary = Vocabulary.build([f"word{i % 97} phrase{i % 13} of number {i % 31}" for i in range(2_000)], 700)
+    texts = [f"Number {i % 31}: word{i % 101} phrase{i % 17} of  number {i}é" for i in range(5_000)]
+    expected = Ngrams(vocabulary).count(texts, threads=1)
+    for threads, batch in ((0, 20_000), (2, 20_000), (3, 1_500), (1, 1)):
+        monkeypatch.setattr("pixnar.evidence.ngrams._BATCH", batch)
+        few = texts[:200] if batch == 1 else texts
+        found = Ngrams(vocabulary).count(few, threads=threads)
+        end = expected.offsets[len(few)]
+        assert found.offsets.tolist() == expected.offsets[: len(few) + 1].tolist()
+        assert found.ids.tolist() == expected.ids[:end].tolist()
+        assert found.counts.tolist() == expected.counts[:end].tolist()
+
+
+def test_a_text_that_is_too_long_is_refused_where_it_must_be() -> None:
+    vocabulary = Vocabulary.from_tokens([Token("ab")])
+    text = "ab " * (1 << 23)
+    with pytest.raises(VocabularyError, match="16 MiB"):
+        Ngrams(vocabulary).of(text)
+    assert Ngrams(vocabulary, pieces=False).count([text]).counts.tolist() == [1 << 23]
 
 
 def test_overlaps_and_order() -> None:

@@ -408,19 +408,19 @@ def _read(folder: TableFolder, *, verify: bool) -> tuple[Overlay, _OnDisk]:
         for change in changes:
             overlay.apply(change)
         if verify:
-            _vocabulary(folder, manifest)
+            _vocabulary(folder, manifest, verify=True)
         return overlay, _OnDisk(folder, manifest, position)
 
     return _settled(folder, read)
 
 
-def _vocabulary(folder: TableFolder, opened: Manifest) -> TargetVocabulary:
+def _vocabulary(folder: TableFolder, opened: Manifest, *, verify: bool = False) -> TargetVocabulary:
     """The vocabulary of a table that was opened a while ago; a table that was built anew since may have another."""
 
     def read(manifest: Manifest) -> TargetVocabulary:
         if manifest.files["vocabulary"].seal != opened.files["vocabulary"].seal:
             raise PixnarError(f"{folder.path} has been built again with another vocabulary: open it again")
-        return load_vocabulary(folder.file(manifest, "vocabulary"))
+        return load_vocabulary(folder.file(manifest, "vocabulary"), verify=verify)
 
     return _settled(folder, read)
 

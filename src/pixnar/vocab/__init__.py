@@ -23,12 +23,12 @@ __all__ = [
 ]
 
 
-def load_vocabulary(path: str | os.PathLike[str]) -> Vocabulary | TokenizerVocabulary:
-    """Load a vocabulary file of any kind."""
+def load_vocabulary(path: str | os.PathLike[str], *, verify: bool = True) -> Vocabulary | TokenizerVocabulary:
+    """Load a vocabulary file of any kind; `verify` reads all of it to find damage."""
     kind = container_kind(path, "vocabulary")
     if kind not in _CLASSES:
         raise FileFormatError(f"{path} holds a {kind}, not a vocabulary: give the path of a vocabulary file")
-    return _CLASSES[kind].load(path)
+    return _CLASSES[kind].load(path, verify=verify)
 
 
 _CLASSES: dict[str, type[Vocabulary] | type[TokenizerVocabulary]] = {

@@ -246,9 +246,9 @@ class TokenizerVocabulary:
         write_container(path, _KIND, _VERSION, meta, arrays)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> TokenizerVocabulary:
-        """Read what `save` wrote."""
-        container = read_container(path, _KIND, _VERSION)
+    def load(cls, path: str | os.PathLike[str], *, verify: bool = True) -> TokenizerVocabulary:
+        """Read what `save` wrote; `verify` compares it with its checksums."""
+        container = read_container(path, _KIND, _VERSION, verify=verify)
         try:
             tokenizer = Tokenizer.from_buffer(container.arrays["tokenizer"].tobytes())
             return cls(

@@ -64,10 +64,11 @@ class Vocabulary:
     kind = "phrase"
     lossless = True
 
-    def __init__(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> None:
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any], *, verify: bool = True) -> None:
+        """Use `build`, `from_tokens` or `load`; without `verify` only the sizes of the arrays are looked at."""
         self.arrays = dict(arrays)
         self.meta = dict(meta)
-        self._coder = _native.Coder(self.arrays)
+        self._coder = _native.Coder(self.arrays, verify)
         for name, size in (("uses", len(self)), ("lengths", None)):
             if name not in self.arrays:
                 raise ValueError(f"array {name} is missing")
@@ -227,6 +228,22 @@ class Vocabulary:
         with _as_vocabulary_errors():
             return EncodedBatch(*self._coder.encode_lines(lines, len(texts), threads))
 
+    def ngrams(self, text: str, *, pieces: bool = True) -> Ids:
+        """Every word and phrase that stands in a text as whole atoms, as often as it does, overlaps included.
+
+        They come by where they begin, then by length; with `pieces`, what `encode` needs for the rest follows.
+        """
+        with _as_vocabulary_errors():
+            return self._coder.ngrams(normalize_lines([text]), 1, pieces, False, 1)[0]
+
+    def count_ngrams(
+        self, texts: Sequence[str], *, pieces: bool = True, threads: int = 0
+    ) -> tuple[Ids, NDArray[np.int64], NDArray[np.uint32]]:
+        """`ngrams` of many texts on all cores (or on `threads`): distinct ids of each text, ascending; offsets; counts."""
+        lines = normalize_lines(texts)
+        with _as_vocabulary_errors():
+            return self._coder.ngrams(lines, len(texts), pieces, True, threads)
+
     def decode(self, ids: Sequence[int] | Ids) -> str:
         """The text of any token sequence; for encoded text, its normal form."""
         array = np.asarray(ids)
@@ -240,11 +257,14 @@ class Vocabulary:
         write_container(path, _FILE_KIND, _FILE_VERSION, self.meta, self.arrays)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Vocabulary:
-        """Map a vocabulary file; its checksums and all internal references are verified."""
-        container = read_container(path, _FILE_KIND, _FILE_VERSION)
+    def load(cls, path: str | os.PathLike[str], *, verify: bool = True) -> Vocabulary:
+        """Map a vocabulary file; `verify` reads all of it to check its checksums and all internal references.
+
+        Without it a file of any size opens at once. Damage inside then gives odd tokens, and never anything worse.
+        """
+        container = read_container(path, _FILE_KIND, _FILE_VERSION, verify=verify)
         try:
-            vocabulary = cls(container.arrays, container.meta)
+            vocabulary = cls(container.arrays, container.meta, verify=verify)
         except (ValueError, TypeError, RuntimeError) as error:
             raise FileFormatError(f"{path} is not a usable vocabulary ({error}): build it again") from error
         return vocabulary
