@@ -33,6 +33,7 @@ from pixnar.fit.lists import make_shortlist
 from pixnar.fit.parts import x_of
 from pixnar.fit.tune import docid_mrr, gather, ranked, tune_fusion, tune_rule
 from pixnar.index.retriever import BM25, DENSE, DOCIDS, EXPANSION, OWN, Query, Retriever, scorer_of
+from pixnar.index.units import Units
 from pixnar.model.build import build_model, calibrate
 from pixnar.model.encoder import MINILM, Encoder, place_of
 from pixnar.model.features import FeatureCache
@@ -241,7 +242,7 @@ def _bench(
     ngrams = Ngrams(vocabulary)
 
     def retriever(model: Nar, rule: ScoreRule) -> Retriever:
-        return Retriever(table, scorer_of(model, priors, rule), ngrams, data.doc_ids)
+        return Retriever(table, scorer_of(model, priors, rule), ngrams, Units.of(data.doc_ids))
 
     options = replace(
         Recipe().train,

@@ -15,4 +15,5 @@ NB_MODULE(_native, m) {
     pixnar::bind_vocab(m);
     pixnar::bind_docids(m);
     pixnar::bind_head(m);
+    pixnar::bind_texts(m);
 }

@@ -8,14 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 
 from pixnar.corpus import Document
+from pixnar.docids import DocidTable
 from pixnar.errors import FileFormatError, PixnarError
 from pixnar.evidence.fuse import Fusion
 from pixnar.fit import fit
 from pixnar.index import Hit, Index
-from pixnar.index.retriever import BM25, DENSE, DOCIDS, EXPANSION, OWN
+from pixnar.index.files import write_units
+from pixnar.index.manifest import read_manifest
+from pixnar.index.opening import open_retriever
+from pixnar.index.retriever import BM25, DENSE, DOCIDS, EXPANSION, OWN, scorer_of
 from pixnar.recipe import Recipe, override
+from pixnar.scoring import ScoreRule
 from pixnar.shortlist.lists import Shortlist
 from pixnar.vocab import normalize
 from tests.fit.corpora import COUNTRIES, WORDS, settings, write_small
@@ -218,6 +224,73 @@ def test_verify_finds_a_flipped_byte(copy: Path) -> None:
             assert name in str(caught.value)
         path.write_bytes(whole)
     index.verify()
+
+
+def reopened(index: Index) -> Index:
+    """The same folder, opened again with the same model."""
+    content, rule = read_manifest(index.folder), ScoreRule.from_dict(index.manifest["rule"])
+    table = DocidTable.open(index.folder / "docids")
+    retriever = open_retriever(index.folder, content, table, lambda priors: scorer_of(index.model, priors, rule))
+    return Index(index.folder, content, retriever, index.model)
+
+
+def test_opening_reads_nothing_through(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No checksum of an array, no pass over it, no table of bounds; the first query makes what it needs."""
+    with_fusion(copy, dict.fromkeys(SOURCES, 1.0))
+    expected = Index.load(copy, warm_up=True)
+    assert expected.retriever.decoder._ready is not None
+    sizes: list[int] = []
+    whole_digest = xxhash.xxh3_64_intdigest
+
+    def digest(data: bytes) -> int:
+        sizes.append(len(data))
+        return whole_digest(data)
+
+    monkeypatch.setattr("pixnar.storage.xxhash.xxh3_64_intdigest", digest)
+    index = Index.load(copy)
+    evidence = index.retriever.evidence
+    assert evidence is not None
+    assert max(sizes) < 4096 < (copy / "evidence.pixnar").stat().st_size  # headers and directories
+    assert index.retriever.decoder._ready is None
+    assert index.search_batch(QUERIES) == expected.search_batch(QUERIES)
+    assert "unit_of" not in vars(index.retriever)
+    assert "idf" not in vars(evidence)
+
+
+def test_damage_inside_arrays_is_an_answer_or_one_line(copy: Path) -> None:
+    """Opening looks at headers and sizes only: what a damaged array says must do no harm."""
+    with_fusion(copy, dict.fromkeys(SOURCES, 1.0))
+    sound = Index.load(copy)
+    rng = np.random.default_rng(0)
+    told: list[str] = []
+    for name in files_of(copy):
+        path = copy / name
+        if path.suffix != ".pixnar" or name.endswith("table.pixnar"):
+            continue
+        whole = path.read_bytes()
+        begin = 64 + int.from_bytes(whole[24:32], "little")
+        for _ in range(25):
+            spoiled = bytearray(whole)
+            for place in rng.integers(begin, len(whole), rng.integers(1, 9)):
+                spoiled[place] = rng.integers(256)
+            path.write_bytes(spoiled)
+            try:
+                index = reopened(sound)
+                index.search_batch([*QUERIES, "stapol balin"], k=50)
+                index.search("balin", where="price > 5")
+            except PixnarError as error:
+                told.append(str(error))
+        path.write_bytes(whole)
+    assert len(told) > 20
+    assert not any("\n" in line for line in told)
+    assert reopened(sound).verify() > 8
+
+
+def test_parts_about_other_documents(copy: Path) -> None:
+    with_fusion(copy, dict.fromkeys(SOURCES, 1.0))
+    write_units(copy / "documents.pixnar", ["d1", "d2", "d3"])
+    rewritten(copy, lambda content: content["files"].pop("documents.pixnar") and None)
+    assert "is about 20 documents" in refused(copy)
 
 
 def rewritten(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:

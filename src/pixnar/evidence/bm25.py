@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pixnar.errors import FileFormatError
 from pixnar.evidence.atoms import words
-from pixnar.evidence.postings import Floats, Postings, Weight
+from pixnar.evidence.postings import Floats, Postings, Weight, damaged
 from pixnar.evidence.ranking import best_of_groups
 from pixnar.evidence.word_table import WordTable
 from pixnar.storage import read_container, write_container
@@ -36,15 +36,22 @@ class Bm25:
     """
 
     def __init__(
-        self, postings: Postings, table: WordTable, groups: NDArray[np.uint32] | None, n_documents: int
+        self,
+        postings: Postings,
+        table: WordTable,
+        groups: NDArray[np.uint32] | None,
+        n_documents: int,
+        *,
+        verify: bool = True,
     ) -> None:
+        """Use `build` or `load`; without `verify` groups are not read through."""
         if len(table) != postings.n_terms:
             raise ValueError(f"{len(table)} words for {postings.n_terms} lists")
         if groups is None and n_documents != postings.n_units:
             raise ValueError(f"{n_documents} documents for {postings.n_units} units")
         if groups is not None and len(groups) != postings.n_units:
             raise ValueError(f"{len(groups)} groups for {postings.n_units} units")
-        if groups is not None and len(groups) and groups.max() >= n_documents:
+        if verify and groups is not None and len(groups) and groups.max() >= n_documents:
             raise ValueError(f"group {groups.max()} is not below {n_documents}")
         self.postings, self.table, self.groups, self.n_documents = postings, table, groups, n_documents
 
@@ -86,7 +93,12 @@ class Bm25:
     def documents(self, query: str) -> Floats:
         """The score of every document: that of its best unit."""
         scores = self.score(query)
-        return scores if self.groups is None else best_of_groups(scores, self.groups, self.n_documents)
+        if self.groups is None:
+            return scores
+        try:
+            return best_of_groups(scores, self.groups, self.n_documents)
+        except IndexError as error:
+            raise damaged(self.postings.where, f"a group is not below {self.n_documents}") from error
 
     def terms(self, query: str) -> list[int]:
         """The words of a query that some unit has, by their ids in `table`."""
@@ -108,9 +120,9 @@ class Bm25:
         container = read_container(path, _FILE_KIND, _FILE_VERSION, verify=verify)
         arrays, meta = container.arrays, container.meta
         try:
-            postings = Postings.from_arrays(arrays, int(meta["n_units"]), verify=verify)
-            table = WordTable(arrays["words"], arrays["word_offsets"])
-            return cls(postings, table, arrays.get("groups"), int(meta["n_documents"]))
+            postings = Postings.from_arrays(arrays, int(meta["n_units"]), verify=verify, where=os.fspath(path))
+            table = WordTable(arrays["words"], arrays["word_offsets"], verify=verify)
+            return cls(postings, table, arrays.get("groups"), int(meta["n_documents"]), verify=verify)
         except (KeyError, ValueError, TypeError) as error:
             raise FileFormatError(f"{path} holds no usable BM25 ({error}): build it again") from error
 

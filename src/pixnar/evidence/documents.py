@@ -6,6 +6,7 @@ import os
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -60,7 +61,6 @@ class DocumentEvidence:
             raise ValueError(f"{len(shapes)} tokens and {len(table)} words for {postings.n_terms} lists")
         self.postings, self.table, self.shapes = postings, table, shapes
         self.phrase_weight = phrase_weight
-        self.idf: Floats = _idf(postings)
         self._ngrams = Ngrams(vocabulary, pieces=False)
 
     @classmethod
@@ -98,6 +98,11 @@ class DocumentEvidence:
         """How many documents there are."""
         return self.postings.n_units
 
+    @cached_property
+    def idf(self) -> Floats:
+        """The inverse document frequency of every term; made when first asked for, and not for queries."""
+        return self._idf(np.arange(self.postings.n_terms))
+
     def query_terms(self, text: str) -> tuple[Ints, Floats]:
         """The distinct words and phrases of a query that some document may have, and what each counts.
 
@@ -112,7 +117,7 @@ class DocumentEvidence:
         others = [found + len(self.shapes) for found in map(self.table.find, words(text)) if found is not None]
         other_terms, other_counts = np.unique(np.array(others, np.int64), return_counts=True)
         terms = np.concatenate([tokens.ids[used].astype(np.int64), other_terms])
-        weights = self.idf[terms] * np.concatenate([factors[used], other_counts])
+        weights = self._idf(terms) * np.concatenate([factors[used], other_counts])
         return terms, weights.astype(np.float32)
 
     def own(self, text: str, units: ArrayLike | None = None) -> Floats:
@@ -129,6 +134,12 @@ class DocumentEvidence:
         if terms.size and not 0 <= terms.min() <= terms.max() < len(self.shapes):
             raise IndexError(f"token ids must be in 0 … {len(self.shapes) - 1}")
         return self._score(terms[factors > 0], factors[factors > 0], units)
+
+    def _idf(self, terms: Ints) -> Floats:
+        offsets, units = self.postings.offsets, self.postings.n_units
+        found_in = np.clip(offsets[terms + 1] - offsets[terms], 0, units)  # in a damaged file it may be anything
+        idf: Floats = np.log1p((units - found_in + 0.5) / (found_in + 0.5)).astype(np.float32)
+        return idf
 
     def _score(self, terms: Ints, weights: Floats, units: ArrayLike | None) -> Floats:
         if units is None:
@@ -156,8 +167,8 @@ class DocumentEvidence:
         container = read_container(path, _FILE_KIND, _FILE_VERSION, verify=verify)
         arrays, meta = container.arrays, container.meta
         try:
-            postings = Postings.from_arrays(arrays, int(meta["n_units"]), verify=verify)
-            table = WordTable(arrays["words"], arrays["word_offsets"])
+            postings = Postings.from_arrays(arrays, int(meta["n_units"]), verify=verify, where=os.fspath(path))
+            table = WordTable(arrays["words"], arrays["word_offsets"], verify=verify)
             return cls(vocabulary, postings, table, arrays["shapes"], phrase_weight=float(meta["phrase_weight"]))
         except (KeyError, ValueError, TypeError) as error:
             raise FileFormatError(f"{path} holds no usable evidence ({error}): build it again") from error
@@ -231,12 +242,6 @@ def _shapes(vocabulary: TargetVocabulary) -> NDArray[np.uint8]:
             if parts:
                 shapes[v] = _WORD if parts == [text] else _PHRASE
     return shapes
-
-
-def _idf(postings: Postings) -> Floats:
-    found_in = postings.frequency
-    idf: Floats = np.log1p((postings.n_units - found_in + 0.5) / (found_in + 0.5)).astype(np.float32)
-    return idf
 
 
 def _tf_part(lengths: Ints, k1: float, b: float) -> Weight:

@@ -28,9 +28,22 @@ class Postings:
     [1.0, 0.0, 52.0]
     """
 
-    def __init__(self, offsets: NDArray[np.int64], units: NDArray[np.uint32], weights: Floats, n_units: int) -> None:
+    def __init__(
+        self,
+        offsets: NDArray[np.int64],
+        units: NDArray[np.uint32],
+        weights: Floats,
+        n_units: int,
+        *,
+        verify: bool = True,
+        where: str = "",
+    ) -> None:
+        """Over arrays that are not copied; without `verify` only their ends are looked at. `where` names a file."""
         self.offsets, self.units, self.weights, self.n_units = offsets, units, weights, n_units
+        self.where = where
         problem = _misfit(offsets, units, weights)
+        if not problem and verify and np.any(offsets[1:] < offsets[:-1]):
+            problem = "offsets go down"
         if problem:
             raise ValueError(problem)
 
@@ -82,7 +95,10 @@ class Postings:
         out = np.zeros(self.n_units, np.float32)
         for term, factor in _weighted(terms, term_weights):
             units, weights = self.of(term)
-            np.add.at(out, units, weights if factor == 1 else factor * weights)  # 3 times as fast as out[units] += …
+            try:
+                np.add.at(out, units, weights if factor == 1 else factor * weights)  # 3 x as fast as out[units] += …
+            except IndexError as error:
+                raise damaged(self.where, f"term {term} is in units from {self.n_units} on") from error
         return out
 
     def score_at(self, terms: Sequence[int] | NDArray[Any], term_weights: ArrayLike | None, units: ArrayLike) -> Floats:
@@ -106,12 +122,15 @@ class Postings:
         return {"offsets": self.offsets, "units": self.units, "weights": self.weights}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], n_units: int, *, verify: bool = True) -> Postings:
+    def from_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], n_units: int, *, verify: bool = True, where: str = ""
+    ) -> Postings:
         """Postings over arrays that `arrays` gave, not copied; `verify` reads all lists to see that they are sound."""
         missing = {"offsets", "units", "weights"} - arrays.keys()
         if missing:
             raise ValueError(f"array {min(missing)} is missing")
-        postings = cls(arrays["offsets"], arrays["units"], arrays["weights"], n_units)
+        parts = (arrays["offsets"], arrays["units"], arrays["weights"])
+        postings = cls(*parts, n_units, verify=verify, where=where)
         problem = _disorder(postings) if verify else ""
         if problem:
             raise ValueError(problem)
@@ -126,9 +145,15 @@ class Postings:
         """Map a file that `save` wrote; `verify` reads all of it to find damage."""
         container = read_container(path, _FILE_KIND, _FILE_VERSION, verify=verify)
         try:
-            return cls.from_arrays(container.arrays, int(container.meta["n_units"]), verify=verify)
+            n_units = int(container.meta["n_units"])
+            return cls.from_arrays(container.arrays, n_units, verify=verify, where=os.fspath(path))
         except (KeyError, ValueError, TypeError) as error:
             raise FileFormatError(f"{path} holds no usable postings ({error}): build them again") from error
+
+
+def damaged(where: str, why: str) -> FileFormatError:
+    """What to raise when arrays that were mapped without a look say what they cannot."""
+    return FileFormatError(f"{where or 'an array in memory'} is damaged ({why}): copy or build the index again")
 
 
 def _fitting(values: NDArray[np.int64], size: int | None, name: str) -> int:
@@ -168,8 +193,6 @@ def _misfit(offsets: NDArray[Any], units: NDArray[Any], weights: NDArray[Any]) -
         return f"offsets, units and weights are {offsets.dtype}, {units.dtype} and {weights.dtype}"
     if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(units) or len(units) != len(weights):
         return f"offsets, {len(units)} units and {len(weights)} weights do not fit together"
-    if np.any(offsets[1:] < offsets[:-1]):
-        return "offsets go down"
     return ""
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pixnar.errors import FileFormatError
+from pixnar.evidence.postings import damaged
 from pixnar.evidence.ranking import best
 from pixnar.storage import read_container, write_container
 
@@ -33,14 +34,24 @@ class DocidVectors:
     [1.0, 0.0, -1.0]
     """
 
-    def __init__(self, matrix: NDArray[np.float16], offsets: Ints, rows: NDArray[np.uint32]) -> None:
+    def __init__(
+        self,
+        matrix: NDArray[np.float16],
+        offsets: Ints,
+        rows: NDArray[np.uint32],
+        *,
+        verify: bool = True,
+        where: str = "",
+    ) -> None:
+        """Over arrays that are not copied; without `verify` only their ends are looked at. `where` names a file."""
         if matrix.ndim != 2 or matrix.dtype != np.float16 or offsets.dtype != np.int64 or rows.dtype != np.uint32:
             raise ValueError(f"{matrix.ndim}-dimensional {matrix.dtype}, offsets {offsets.dtype}, rows {rows.dtype}")
-        if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(rows) or np.any(offsets[1:] < offsets[:-1]):
+        sound = len(offsets) and offsets[0] == 0 and offsets[-1] == len(rows)
+        if not sound or (verify and np.any(offsets[1:] < offsets[:-1])):
             raise ValueError("documents and their rows do not fit together")
-        if len(rows) and rows.max() >= len(matrix):
+        if verify and len(rows) and rows.max() >= len(matrix):
             raise ValueError(f"row {rows.max()} is not below {len(matrix)}")
-        self.matrix, self.offsets, self.rows = matrix, offsets, rows
+        self.matrix, self.offsets, self.rows, self.where = matrix, offsets, rows, where
 
     @classmethod
     def build(cls, vectors: ArrayLike, rows: ArrayLike, documents: ArrayLike, n_documents: int) -> DocidVectors:
@@ -66,7 +77,7 @@ class DocidVectors:
         rows, starts, owners = self._rows_of(np.asarray(documents, np.int64))
         out = np.full(len(np.asarray(documents)), NO_DOCID, np.float32)
         if len(rows):
-            cosines = self.matrix[rows].astype(np.float32) @ _unit(np.asarray(query, np.float32))
+            cosines = self._cosines(rows, _unit(np.asarray(query, np.float32)))
             out[owners] = np.maximum.reduceat(cosines, starts).round(_DIGITS)
         return out
 
@@ -94,9 +105,17 @@ class DocidVectors:
         for low, high in self._chunks():
             rows, starts, owners = self._rows_of(np.arange(low, high))
             if len(rows):
-                cosines = self.matrix[rows].astype(np.float32) @ units.T
+                cosines = self._cosines(rows, units.T)
                 out[low + owners] = np.maximum.reduceat(cosines, starts, axis=0).round(_DIGITS)
         return np.ascontiguousarray(out.T)
+
+    def _cosines(self, rows: NDArray[np.uint32], units: Floats) -> Floats:
+        """Products of some rows with one or more queries, few rows in 32 bits at a time."""
+        pieces = [rows[begin : begin + _CHUNK] for begin in range(0, len(rows), _CHUNK)]
+        try:
+            return np.concatenate([self.matrix[piece].astype(np.float32) @ units for piece in pieces])
+        except IndexError as error:
+            raise damaged(self.where, f"a row is not below {len(self.matrix)}") from error
 
     def _chunks(self) -> list[tuple[int, int]]:
         """Ranges of documents with about `_CHUNK` docids each."""
@@ -109,6 +128,8 @@ class DocidVectors:
         if documents.size and not 0 <= documents.min() <= documents.max() < self.n_documents:
             raise IndexError(f"documents must be in 0 … {self.n_documents - 1}")
         begins, lengths = self.offsets[documents], self.offsets[documents + 1] - self.offsets[documents]
+        if documents.size and (begins.min() < 0 or lengths.min() < 0 or (begins + lengths).max() > len(self.rows)):
+            raise damaged(self.where, "the rows of a document are out of range")
         ends = np.cumsum(lengths)
         places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(begins - ends + lengths, lengths)
         owners = np.flatnonzero(lengths)
@@ -129,7 +150,8 @@ class DocidVectors:
             dimensions = int(container.meta["dimensions"])
             if arrays["vectors"].dtype != np.uint16 or dimensions < 1:
                 raise ValueError(f"vectors are {arrays['vectors'].dtype} with {dimensions} dimensions")
-            return cls(arrays["vectors"].view(np.float16).reshape(-1, dimensions), arrays["offsets"], arrays["rows"])
+            matrix = arrays["vectors"].view(np.float16).reshape(-1, dimensions)
+            return cls(matrix, arrays["offsets"], arrays["rows"], verify=verify, where=os.fspath(path))
         except (KeyError, ValueError, TypeError) as error:
             raise FileFormatError(f"{path} holds no usable vectors ({error}): build them again") from error
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from pixnar import _native
+
 
 class WordTable:
     """Distinct words with the ids 0, 1, 2 … in the order of their UTF-8 bytes.
@@ -16,10 +18,12 @@ class WordTable:
     (1, None, ['hotel', 'pizza', 'rome'])
     """
 
-    def __init__(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
+    def __init__(self, data: NDArray[np.uint8], offsets: NDArray[np.int64], *, verify: bool = True) -> None:
+        """Over arrays that are not copied; without `verify` only their ends are looked at."""
         if data.dtype != np.uint8 or offsets.dtype != np.int64:
             raise ValueError(f"words and their offsets are {data.dtype} and {offsets.dtype}")
-        if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(data) or np.any(offsets[1:] < offsets[:-1]):
+        sound = len(offsets) and offsets[0] == 0 and offsets[-1] == len(data)
+        if not sound or (verify and np.any(offsets[1:] < offsets[:-1])):
             raise ValueError("words and their offsets do not fit together")
         self.data, self.offsets = data, offsets
 
@@ -39,14 +43,8 @@ class WordTable:
 
     def find(self, word: str) -> int | None:
         """The id of a word, or None."""
-        wanted, low, high = word.encode(), 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            if self._bytes(middle) < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        return low if low < len(self) and self._bytes(low) == wanted else None
+        found = int(_native.find_sorted(self.data, self.offsets, [word.encode()])[0])
+        return None if found < 0 else found
 
     def _bytes(self, i: int) -> bytes:
         return self.data[self.offsets[i] : self.offsets[i + 1]].tobytes()

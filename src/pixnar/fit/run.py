@@ -39,6 +39,7 @@ from pixnar.index.files import (
 from pixnar.index.manifest import write_manifest
 from pixnar.index.retriever import BM25, DENSE, EXPANSION, OWN, Query, Retriever, scorer_of
 from pixnar.index.retriever import DOCIDS as DOCID_SCORE
+from pixnar.index.units import Units
 from pixnar.model.build import build_model, calibrate
 from pixnar.model.encoder import Encoder, place_of
 from pixnar.model.features import FeatureCache
@@ -233,7 +234,7 @@ class _Fit:
         frozen = model.design == "mlp" and not options.fine_tune
         pooled = self.features.vectors(some.texts).astype(np.float32) if frozen and len(some) else None
 
-        first = Retriever(table, scorer_of(model, priors, rule), Ngrams(data.vocabulary), [])
+        first = Retriever(table, scorer_of(model, priors, rule), Ngrams(data.vocabulary), Units.of([]))
 
         def evaluate(current: Nar) -> float:
             x = x_of(current, some.texts, pooled)
@@ -301,9 +302,8 @@ class _Fit:
         """Everything search needs, written to the index, and the dev queries ready to be asked."""
         write_priors(self.folder / PRIORS, priors, model.log_z.cpu().numpy())
         write_units(self.folder / UNITS, data.doc_ids)
-        retriever = Retriever(
-            table, scorer_of(model, priors, start_rule(self.recipe)), Ngrams(data.vocabulary), data.doc_ids, shortlist
-        )
+        scorer = scorer_of(model, priors, start_rule(self.recipe))
+        retriever = Retriever(table, scorer, Ngrams(data.vocabulary), Units.of(data.doc_ids), shortlist)
         retriever.depth, retriever.expansion = self.recipe.fuse.depth, self.recipe.evidence.expansion
         sources = Sources(self.corpus, data, self.folder, self.recipe, self.progress)
         retriever.evidence, retriever.bm25, retriever.vectors = sources.evidence(), sources.bm25(), sources.vectors()

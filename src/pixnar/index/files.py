@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pixnar.errors import FileFormatError
+from pixnar.index.units import Units
 from pixnar.scoring import Priors
 from pixnar.storage import read_container, write_container
 
@@ -36,20 +38,26 @@ def write_priors(path: Path, priors: Priors, log_z: NDArray[np.float32]) -> None
 def read_priors(path: Path, *, verify: bool = True) -> tuple[Priors, NDArray[np.float32]]:
     """Map the log priors, and the mean log Z of every slot."""
     arrays = read_container(path, _PRIORS_KIND, _VERSION, verify=verify).arrays
-    return Priors(arrays["tokens"], arrays["ends"]), arrays["log_z"]
+    return Priors(_floats(path, arrays, "tokens"), _floats(path, arrays, "ends")), _floats(path, arrays, "log_z")
 
 
-def write_units(path: Path, doc_ids: list[str]) -> None:
-    """Write document ids, in order."""
-    encoded = [doc_id.encode("utf-8", "surrogatepass") for doc_id in doc_ids]
-    offsets = np.zeros(len(encoded) + 1, np.int64)
-    np.cumsum([len(one) for one in encoded], out=offsets[1:])
-    arrays: dict[str, NDArray[Any]] = {"bytes": np.frombuffer(b"".join(encoded), np.uint8), "offsets": offsets}
-    write_container(path, _UNITS_KIND, _VERSION, {"count": len(doc_ids)}, arrays)
+def write_units(path: Path, doc_ids: Iterable[str]) -> None:
+    """Write sorted document ids."""
+    units = Units.of(doc_ids)
+    arrays: dict[str, NDArray[Any]] = {"bytes": units.data, "offsets": units.offsets}
+    write_container(path, _UNITS_KIND, _VERSION, {"count": len(units)}, arrays)
 
 
-def read_units(path: Path, *, verify: bool = True) -> list[str]:
-    """Read document ids, in order."""
+def read_units(path: Path, *, verify: bool = True) -> Units:
+    """Map document ids; `verify` reads all of them to find damage."""
     arrays = read_container(path, _UNITS_KIND, _VERSION, verify=verify).arrays
-    data, offsets = arrays["bytes"].tobytes(), arrays["offsets"].tolist()
-    return [data[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(offsets)]
+    try:
+        return Units(arrays["bytes"], arrays["offsets"], verify=verify, where=str(path))
+    except (KeyError, ValueError) as error:
+        raise FileFormatError(f"{path} holds no usable document ids ({error}): build the index again") from error
+
+
+def _floats(path: Path, arrays: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float32]:
+    if name not in arrays or arrays[name].dtype != np.float32:
+        raise FileFormatError(f"{path} holds no usable priors (no {name} in 32-bit floats): build the index again")
+    return arrays[name]

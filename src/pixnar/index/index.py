@@ -11,32 +11,15 @@ from typing import Any, NamedTuple
 from pixnar.docids import DocidTable, Filter
 from pixnar.encode import QueryEncoder, TextEncoder
 from pixnar.errors import FileFormatError
-from pixnar.evidence.bm25 import Bm25
-from pixnar.evidence.documents import DocumentEvidence
-from pixnar.evidence.fuse import Fusion
-from pixnar.evidence.ngrams import Ngrams
-from pixnar.evidence.vectors import DocidVectors
 from pixnar.head import HeadRows
 from pixnar.index import manifest
 from pixnar.index.explain import explain
-from pixnar.index.files import (
-    BM25_FILE,
-    DOCIDS,
-    ENCODER,
-    EVIDENCE,
-    HEAD,
-    PRIORS,
-    SHORTLIST,
-    UNITS,
-    VECTORS,
-    read_priors,
-    read_units,
-)
-from pixnar.index.retriever import BM25, DENSE, EVERYTHING, EXPANSION, OWN, Query, Retriever, Wanted
+from pixnar.index.files import DOCIDS, ENCODER, HEAD
+from pixnar.index.opening import open_retriever
+from pixnar.index.retriever import EVERYTHING, Query, Retriever, Wanted
 from pixnar.scoring import ScoreRule
 from pixnar.search import DocumentHit
 from pixnar.search.query import Head, QueryScorer
-from pixnar.shortlist.lists import Shortlist
 from pixnar.vocab import normalize
 
 
@@ -65,8 +48,12 @@ class Index:
         threads: int = 2,
         shortlist: bool = True,
         device: str | None = None,
+        warm_up: bool = False,
     ) -> Index:
         """Open an index; without `shortlist` every token of the vocabulary is scored.
+
+        Files are mapped: they must be there in their sizes, damage inside shows when it is met or with `verify`. The
+        first query reads the docid table, which takes seconds for millions of docids; with `warm_up` that is done here.
 
         Queries are encoded and scored on the CPU, without torch. With a `device` ("cuda" …) torch does both there.
         """
@@ -79,30 +66,21 @@ class Index:
         encoder: TextEncoder
         head: Head = rows
         if device is None:
-            encoder = QueryEncoder.load(where / ENCODER, threads=threads)
+            encoder = QueryEncoder.load(where / ENCODER, threads=threads, verify=False)
         else:
             from pixnar.index.on_device import encoder_on, rows_on
 
             encoder, head = encoder_on(device, where), rows_on(device, rows)
-        priors, log_z = read_priors(where / PRIORS)
-        retriever = Retriever(
+        rule = ScoreRule.from_dict(content["rule"])
+        retriever = open_retriever(
+            where,
+            content,
             table,
-            QueryScorer(head, log_z, priors, ScoreRule.from_dict(content["rule"])),
-            Ngrams(table.vocabulary),
-            read_units(where / UNITS),
-            Shortlist.load(where / SHORTLIST) if shortlist and (where / SHORTLIST).exists() else None,
-            fusion=Fusion.from_dict(content["fusion"]) if content["fusion"] else None,
-            depth=content["depth"],
-            expansion=content["expansion"],
+            lambda priors, log_z: QueryScorer(head, log_z, priors, rule),
             threads=threads,
+            shortlist=shortlist,
+            warm_up=warm_up,
         )
-        weights = retriever.fusion.weights if retriever.fusion else {}
-        if weights.keys() & {OWN, EXPANSION}:
-            retriever.evidence = DocumentEvidence.load(where / EVIDENCE, table.vocabulary)
-        if BM25 in weights:
-            retriever.bm25 = Bm25.load(where / BM25_FILE)
-        if DENSE in weights:
-            retriever.vectors = DocidVectors.load(where / VECTORS)
         return cls(where, content, retriever, encoder)
 
     @property

@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import InitVar, dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.docids import DocidTable, Filter
+from pixnar.errors import FileFormatError
 from pixnar.evidence.bm25 import Bm25
 from pixnar.evidence.documents import DocumentEvidence
 from pixnar.evidence.fuse import Fusion
@@ -19,6 +21,7 @@ from pixnar.evidence.ngrams import Ngrams
 from pixnar.evidence.ranking import best
 from pixnar.evidence.vectors import DocidVectors
 from pixnar.head import HeadRows
+from pixnar.index.units import Units
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search import Decoder, DocumentHit, SlotScores
 from pixnar.search.query import ArrayHead, QueryScorer
@@ -87,7 +90,7 @@ class Retriever:
     table: DocidTable
     scorer: QueryScorer
     ngrams: Ngrams
-    units: list[str]  # documents in the order that evidence, vectors and BM25 count them
+    units: Units  # documents in the order that evidence, vectors and BM25 count them
     shortlist: Shortlist | None = None
     evidence: DocumentEvidence | None = None
     vectors: DocidVectors | None = None
@@ -96,11 +99,20 @@ class Retriever:
     depth: int = 200
     expansion: int = 200
     threads: int = 2
-    made: InitVar[Decoder | None] = None  # for these slots and floors; making one reads the whole table
+    made: InitVar[Decoder | None] = None  # for these slots and floors; its first use reads the whole table
 
     def __post_init__(self, made: Decoder | None) -> None:
-        self.unit_of = {doc_id: i for i, doc_id in enumerate(self.units)}
-        self.decoder = made or Decoder(self.table, slots=self.scorer.slots, floor=self.scorer.floors)
+        slots, floor = self.scorer.slots, self.scorer.floors
+        self.decoder = made or Decoder(self.table, slots=slots, floor=floor, warm_up=False)
+
+    def warm_up(self) -> None:
+        """Do now what the first query would do: read the table to bound the score of every docid."""
+        self.decoder.warm_up()
+
+    @cached_property
+    def unit_of(self) -> dict[str, int]:
+        """The unit of every document, for those who ask for most of them; made when first asked for."""
+        return {doc_id: i for i, doc_id in enumerate(self.units)}
 
     def with_scorer(self, scorer: QueryScorer) -> Retriever:
         """The same with another scorer; the decoder stays where it may."""
@@ -118,6 +130,8 @@ class Retriever:
         for text, vectors, one in zip(texts, x, pooled, strict=True):
             own = np.sort(self.ngrams.of(text))
             tokens = None if self.shortlist is None else self.shortlist.tokens(vectors[0], own)
+            if tokens is not None and len(tokens) and tokens[-1] >= self.table.vocab_size:
+                raise FileFormatError(f"the shortlist names token {tokens[-1]}, which is not there: build it again")
             made.append(Query(text, vectors, one, own, tokens))
         return made
 
@@ -160,7 +174,7 @@ class Retriever:
         lap("decode")
         doc_ids = sorted(gathered)
         columns = {DOCIDS: np.array([gathered[doc_id] for doc_id in doc_ids], np.float32)}
-        units = np.array([self.unit_of.get(doc_id, -1) for doc_id in doc_ids], np.int64)
+        units = self.units.numbers(doc_ids)
         known = units >= 0
         for name, column in whole.items():
             columns[name] = np.where(known, column[units], np.nan).astype(np.float32)

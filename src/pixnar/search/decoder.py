@@ -89,7 +89,8 @@ class Decoder:
     """Finds docids and documents in a table. Made once for a model; safe to use from many threads.
 
     `floor` holds what each token scores where a query does not name it; without one such a docid is not found.
-    docs/decoding.md says what a score is.
+    docs/decoding.md says what a score is. Searching needs a bound for every docid, and making these reads the whole
+    table: that is done here or, without `warm_up`, by the first query.
 
     >>> table = DocidTable.in_memory({(1, 2): ["d1"], (1, 3): ["d2"]}, vocab_size=4)
     >>> decoder = Decoder(table, slots=3)
@@ -98,7 +99,15 @@ class Decoder:
     [DocumentHit(doc_id='d2', score=3.0, tokens=(1, 3))]
     """
 
-    def __init__(self, table: DocidTable, *, slots: int, floor: ArrayLike | None = None, threads: int = 0) -> None:
+    def __init__(
+        self,
+        table: DocidTable,
+        *,
+        slots: int,
+        floor: ArrayLike | None = None,
+        threads: int = 0,
+        warm_up: bool = True,
+    ) -> None:
         if not 1 <= slots <= _native.MOST_SLOTS:
             raise ValueError(f"{slots} slots: give 1 to {_native.MOST_SLOTS}")
         values = None if floor is None else as_floats(floor, "floors")
@@ -109,7 +118,12 @@ class Decoder:
         self._lock = threading.Lock()
         self._levels: tuple[_native.DocidTable, _native.Levels] | None = None
         self._ready: tuple[Snapshot, _native.Shelf] | None = None
-        self._shelf()  # errors and the wait belong here, not in the first query
+        if warm_up:
+            self.warm_up()
+
+    def warm_up(self) -> None:
+        """Read the table and make ready for searching; the first query after a change does what is left of it."""
+        self._shelf()
 
     @property
     def table(self) -> DocidTable:

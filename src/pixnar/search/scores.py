@@ -67,7 +67,7 @@ def as_floats(values: ArrayLike, what: str) -> NDArray[np.float32]:
         raise ValueError(f"{what} should be numbers, and are {given.dtype}")
     with np.errstate(over="ignore"):
         floats = np.ascontiguousarray(given, np.float32)
-    if (np.isinf(floats) & ~np.isinf(given.astype(np.float64))).any():
+    if given.dtype != np.float32 and (np.isinf(floats) & ~np.isinf(given.astype(np.float64))).any():
         raise ValueError(f"{what} do not fit in 32-bit floats: the largest is {np.abs(given).max():g}")
     return floats
 

@@ -239,7 +239,7 @@ class Vocabulary:
     def count_ngrams(
         self, texts: Sequence[str], *, pieces: bool = True, threads: int = 0
     ) -> tuple[Ids, NDArray[np.int64], NDArray[np.uint32]]:
-        """`ngrams` of many texts on all cores (or on `threads`): distinct ids of each text, ascending; offsets; counts."""
+        """`ngrams` of many texts on all cores (or on `threads`): distinct ids of each text by id, offsets, counts."""
         lines = normalize_lines(texts)
         with _as_vocabulary_errors():
             return self._coder.ngrams(lines, len(texts), pieces, True, threads)

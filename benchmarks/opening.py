@@ -1,0 +1,267 @@
+"""Opening a large index: how long until it is there, and what it takes in memory.
+
+A synthetic index is written to a folder: phrases of two generated words as tokens, docids of random tokens, evidence,
+priors and a shortlist of the paper's size. The model is left out; its rows are zeros that take no memory. Every opening
+is a process of its own. "Cold" is the first after the files were dropped from the page cache as far as one process may
+ask for that (`posix_fadvise`); "warm" is the best of those after it.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from pixnar import _native
+from pixnar.corpus import Document
+from pixnar.docids import DocidTable
+from pixnar.docids.documents import write_documents
+from pixnar.docids.folder import TableFolder
+from pixnar.docids.generation import write_generation
+from pixnar.evidence.documents import DocumentEvidence
+from pixnar.evidence.fuse import Fusion
+from pixnar.evidence.postings import Postings
+from pixnar.evidence.word_table import WordTable
+from pixnar.index import manifest
+from pixnar.index.files import DOCIDS, EVIDENCE, PRIORS, SHORTLIST, UNITS, write_priors, write_units
+from pixnar.index.opening import open_retriever
+from pixnar.index.retriever import DOCIDS as DOCID_SCORE
+from pixnar.index.retriever import EXPANSION, OWN, Retriever
+from pixnar.scoring import Priors, ScoreRule
+from pixnar.search.query import QueryScorer
+from pixnar.shortlist.lists import PAPER, Shortlist
+from pixnar.storage import atomic_write
+from pixnar.vocab import Vocabulary
+
+from .environment import environment
+from .generate import _concatenate, _mix, _words
+
+_WORDS = 60_000  # that phrases are made of
+_BATCH = 1_000_000
+_POSTINGS = 6  # of a token, on average
+_LENGTHS = (1, 2, 3, 4, 5)  # tokens of a docid
+_SLOTS = 6
+_VOCABULARY_KEYS = ("kinds", "offsets", "bytes", "scores", "spacing_chars", "spacing_rule")
+_QUERY = "bamor stapol in 1999, how to grishun"
+
+
+def run(
+    *,
+    tokens: int = 5_000_000,
+    docids: int = 10_000_000,
+    documents: int = 1_000_000,
+    dimensions: int = 384,
+    lists: int = PAPER[0],
+    list_length: int = PAPER[1],
+    repeats: int = 3,
+    seed: int = 0,
+    folder: Path | None = None,
+    out: Path | None = None,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Measure, print a table, and write all figures to `out`; the index stays in `folder` if one is given."""
+    console = console or Console()
+    with tempfile.TemporaryDirectory() as scratch:
+        where = (folder or Path(scratch)) / f"opening-{tokens}-{docids}"
+        if not (where / manifest.NAME).is_file():
+            console.print(f"writing an index of {tokens:,} tokens and {docids:,} docids …")
+            sizes = (tokens, docids, documents, dimensions, lists, list_length, seed)
+            _apart(write_index, where, *sizes)
+        size = sum(path.stat().st_size for path in where.rglob("*") if path.is_file())
+        _forget(where)
+        cold = _apart(_measure, where, dimensions)
+        warm = [_apart(_measure, where, dimensions) for _ in range(repeats)]
+    results = {
+        "environment": environment("numpy"),
+        "settings": {"tokens": tokens, "docids": docids, "documents": documents, "seed": seed, "repeats": repeats},
+        "bytes": size,
+        "cold": cold,
+        "warm": {name: min(one[name] for one in warm) for name in warm[0]},
+    }
+    if out is not None:
+        with atomic_write(out) as file:
+            file.write(json.dumps(results, indent=1).encode() + b"\n")
+    console.print(as_table(results))
+    return results
+
+
+def as_table(results: dict[str, Any]) -> Table:
+    """The figures for people."""
+    table = Table("what", "cold", "warm")
+    for name, cold in results["cold"].items():
+        digits = 0 if name.endswith("mb") else 3
+        table.add_row(name, f"{cold:,.{digits}f}", f"{results['warm'][name]:,.{digits}f}")
+    return table
+
+
+def write_index(
+    where: Path, tokens: int, docids: int, documents: int, dimensions: int, lists: int, list_length: int, seed: int
+) -> dict[str, float]:
+    """An index without a model."""
+    rng = np.random.default_rng(seed)
+    where.mkdir(parents=True)
+    vocabulary = phrase_vocabulary(tokens)
+    _write_table(where / DOCIDS, vocabulary, docids, documents, rng)
+    write_units(where / UNITS, [_doc_id(n) for n in range(documents)])
+    uses = rng.zipf(1.5, tokens) % 100_000
+    write_priors(where / PRIORS, Priors.count(uses, [2, 3], _SLOTS))
+    c = rng.standard_normal((lists, dimensions), np.float32)
+    listed = rng.integers(0, tokens, (lists, min(list_length, tokens)), np.uint32)
+    Shortlist(c, listed, min(PAPER[2], lists)).save(where / SHORTLIST)
+    _evidence(vocabulary, documents, rng).save(where / EVIDENCE)
+    weights = {DOCID_SCORE: 1.0, OWN: 1.0, EXPANSION: 1.0}
+    content = {
+        "rule": ScoreRule().to_dict(),
+        "fusion": Fusion(weights).to_dict(),
+        "depth": 200,
+        "expansion": 200,
+    }
+    manifest.write_manifest(where, content)
+    return {}
+
+
+def phrase_vocabulary(size: int) -> Vocabulary:
+    """A vocabulary of `size` tokens, phrases of two words but for the fixed ones, without any mining.
+
+    >>> len(phrase_vocabulary(5_000)), phrase_vocabulary(600).token(599).count(" ")
+    (5000, 1)
+    """
+    fixed = Vocabulary.from_tokens([]).arrays
+    text, lengths = _words()
+    ends = np.cumsum(lengths[: 2 * _WORDS])
+    known = dict.fromkeys(text[: ends[-1]].tobytes().decode().split(" ")[1:])  # syllables may meet twice
+    words = [f" {word}".encode() for word in list(known)[:_WORDS]]
+    sizes = np.array([len(word) for word in words], np.int64)
+    count = size - len(fixed["kinds"])
+    place = np.arange(count, dtype=np.int64)
+    pairs = np.stack([place % _WORDS, (place // _WORDS + place * 7_919) % _WORDS], 1)
+    made, made_sizes = _concatenate(np.frombuffer(b"".join(words), np.uint8), np.cumsum(sizes) - sizes, sizes, pairs)
+    begins = np.cumsum(made_sizes) - made_sizes
+    kept = np.ones(len(made), np.bool_)
+    kept[begins] = False  # the blank before the first word
+    arrays: dict[str, NDArray[Any]] = {
+        "kinds": np.concatenate([fixed["kinds"], np.zeros(count, np.uint8)]),
+        "offsets": np.concatenate(
+            [fixed["offsets"], fixed["offsets"][-1] + np.cumsum(made_sizes - 1).astype(np.uint64)]
+        ),
+        "bytes": np.concatenate([fixed["bytes"], made[kept]]),
+        "scores": np.concatenate(
+            [fixed["scores"], (_mix(place.astype(np.uint64)) % np.uint64(1000)).astype(np.uint16)]
+        ),
+        "spacing_chars": fixed["spacing_chars"],
+        "spacing_rule": fixed["spacing_rule"],
+    }
+    arrays |= _native.build_lookup(**{name: arrays[name] for name in _VOCABULARY_KEYS})
+    arrays |= {"uses": np.zeros(size, np.uint64), "lengths": np.zeros(1, np.uint64)}
+    return Vocabulary(arrays, {"size": size})
+
+
+def opened(where: Path, dimensions: int, *, warm_up: bool = False) -> Retriever:
+    """What `Index.load` opens, but for the model."""
+    content = manifest.read_manifest(where)
+    table = DocidTable.open(where / DOCIDS)
+    rows = np.broadcast_to(np.float32(0), (table.vocab_size + 1, dimensions))
+    rule = ScoreRule.from_dict(content["rule"])
+
+    def scorer(priors: Priors) -> QueryScorer:
+        return QueryScorer(rows, None, np.zeros(_SLOTS + 1, np.float32), priors, rule)
+
+    return open_retriever(where, content, table, scorer, warm_up=warm_up)
+
+
+def _measure(where: Path, dimensions: int) -> dict[str, float]:
+    before = _resident()
+    started = time.perf_counter()
+    retriever = opened(where, dimensions)
+    loaded = time.perf_counter()
+    resident = _resident()
+    retriever.ngrams.of(_QUERY)
+    encoded = time.perf_counter()
+    retriever.warm_up()
+    warmed = time.perf_counter()
+    return {
+        "open s": loaded - started,
+        "first n-grams s": encoded - loaded,
+        "warm_up s": warmed - encoded,
+        "resident mb": (resident - before) / 1e6,
+        "after warm_up mb": (_resident() - before) / 1e6,
+        "peak mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
+    }
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _forget(where: Path) -> None:
+    """Ask for the files to leave the page cache."""
+    os.sync()
+    for path in where.rglob("*"):
+        if path.is_file():
+            with open(path, "rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _apart(work: Any, *given: Any) -> dict[str, float]:
+    """The answer of some work in a fresh process."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        answer: dict[str, float] = pool.apply(work, given)
+        return answer
+
+
+def _doc_id(number: int) -> str:
+    return f"d{number:09}"
+
+
+def _write_table(path: Path, vocabulary: Vocabulary, docids: int, documents: int, rng: np.random.Generator) -> None:
+    folder = TableFolder(path)
+    with folder.building(overwrite=False) as generation:
+        vocabulary.save(folder.new_file("vocabulary", generation))
+        some: Iterator[Document] = (Document(_doc_id(n), "", "", {}) for n in range(documents))
+        write_documents(folder.new_file("documents", generation), some)
+        builder = _native.DocidBuilder(len(vocabulary))
+        none = np.zeros(0, np.int64)
+        for begin in range(0, docids, _BATCH):
+            count = min(_BATCH, docids - begin)
+            offsets = np.zeros(count + 1, np.int64)
+            np.cumsum(rng.choice(_LENGTHS, count), out=offsets[1:])
+            # Low ids are used most, as in a built vocabulary.
+            ids = (rng.random(offsets[-1]) ** 3 * len(vocabulary)).astype(np.uint32)
+            builder.add(ids, offsets, rng.integers(0, documents, count, np.uint32), b"", none)
+        write_generation(
+            folder,
+            generation,
+            builder,
+            documents,
+            index=True,
+            spelled=False,
+            vocabulary=folder.sealed("vocabulary", generation),
+            meta={"corpus": "generated"},
+            threads=0,
+            progress=None,
+        )
+
+
+def _evidence(vocabulary: Vocabulary, documents: int, rng: np.random.Generator) -> DocumentEvidence:
+    table = WordTable.from_words(f"zz{n}" for n in range(1000))
+    lists = len(vocabulary) + len(table)
+    lengths = np.minimum(rng.integers(0, 2 * _POSTINGS + 1, lists), documents)
+    offsets = np.zeros(lists + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    first = rng.integers(0, documents - lengths + 1)  # a list is a run of documents
+    units = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], lengths)
+    weights = rng.random(offsets[-1], np.float32)
+    postings = Postings(offsets, units.astype(np.uint32), weights, documents)
+    shapes = np.full(len(vocabulary), 2, np.uint8)
+    return DocumentEvidence(vocabulary, postings, table, shapes)
