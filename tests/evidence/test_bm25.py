@@ -105,3 +105,14 @@ def test_word_table(words: set[str], asked: str) -> None:
     assert list(table) == listed
     assert [table.find(word) for word in listed] == list(range(len(words)))
     assert (table.find(asked) is not None) == (asked in words)
+
+
+def test_damage_that_nobody_looked_for_is_told_when_it_is_met(tmp_path: Path) -> None:
+    bm25 = Bm25.build(TEXTS, groups=[0, 0, 1, 1])
+    arrays = bm25.postings.arrays() | {"words": bm25.table.data, "word_offsets": bm25.table.offsets}
+    arrays["groups"] = np.array([0, 0, 1, 7], np.uint32)
+    write_container(tmp_path / "b", "bm25", 1, {"n_units": 4, "n_documents": 2}, arrays)
+    loaded = Bm25.load(tmp_path / "b", verify=False)
+    assert loaded.score("rome").tolist() == bm25.score("rome").tolist()
+    with pytest.raises(FileFormatError, match=r"b is damaged \(a group is not below 2\)"):
+        loaded.documents("rome")

@@ -117,3 +117,23 @@ def test_best_is_a_stable_sort(scores: list[float], k: int) -> None:
 def test_best_of_groups_with_an_empty_group() -> None:
     scores = np.array([-3, -1, 4], np.float32)
     assert best_of_groups(scores, np.array([2, 2, 0]), 3, empty=-9).tolist() == [4, -9, -1]
+
+
+def test_damage_that_nobody_looked_for_is_told_when_it_is_met(tmp_path: Path) -> None:
+    arrays: dict[str, NDArray[Any]] = {
+        "offsets": np.array([0, 1, 2, 3], np.int64),
+        "units": np.array([0, 9, 2], np.uint32),
+        "weights": np.ones(3, np.float32),
+    }
+    write_container(tmp_path / "p", "postings", 1, {"n_units": 3}, arrays)
+    postings = Postings.load(tmp_path / "p", verify=False)
+    assert postings.score([0, 2]).tolist() == [1, 0, 1]
+    with pytest.raises(FileFormatError, match=r"p is damaged \(term 1 is in units from 3 on\)"):
+        postings.score([1])
+    assert postings.score_at([0, 1, 2], None, [0, 1, 2]).tolist() == [1, 0, 1]
+    for wild in (-(2**62), -2, 7, 2**62):
+        arrays |= {"offsets": np.array([0, wild, 2, 3], np.int64), "units": np.array([0, 1, 2], np.uint32)}
+        write_container(tmp_path / "p", "postings", 1, {"n_units": 3}, arrays)
+        postings = Postings.load(tmp_path / "p", verify=False)
+        assert len(postings.score([0, 1, 2])) == 3
+        assert len(postings.score_at([0, 1, 2], None, [2])) == 1

@@ -112,3 +112,21 @@ def test_bad_files_are_refused(tmp_path: Path) -> None:
         write_container(tmp_path / "v", "vectors", 1, {"dimensions": dimensions}, {**good, **change})
         with pytest.raises(FileFormatError, match=reason):
             DocidVectors.load(tmp_path / "v")
+
+
+def test_damage_that_nobody_looked_for_is_told_when_it_is_met(tmp_path: Path) -> None:
+    vectors = vectors_of([(0, 0), (3, 2)])
+    flat = vectors.matrix.reshape(-1).view(np.uint16)
+    good: dict[str, NDArray[Any]] = {"vectors": flat, "offsets": vectors.offsets, "rows": vectors.rows}
+    wild = vectors.offsets.copy()
+    wild[1] = 2**40
+    for change, reason in (
+        ({"rows": np.array([0, 70], np.uint32)}, "a row is not below"),
+        ({"offsets": wild}, "the rows of a document are out of range"),
+    ):
+        write_container(tmp_path / "v", "vectors", 1, {"dimensions": 5}, {**good, **change})
+        loaded = DocidVectors.load(tmp_path / "v", verify=False)
+        with pytest.raises(FileFormatError, match=reason):
+            loaded.best(np.ones(5), [0, 2])
+        with pytest.raises(FileFormatError, match=reason):
+            loaded.search(np.ones((1, 5)), 3)

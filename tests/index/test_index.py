@@ -19,7 +19,7 @@ from pixnar.index import Hit, Index
 from pixnar.index.files import write_units
 from pixnar.index.manifest import read_manifest
 from pixnar.index.opening import open_retriever
-from pixnar.index.retriever import BM25, DENSE, DOCIDS, EXPANSION, OWN, scorer_of
+from pixnar.index.retriever import BM25, DENSE, DOCIDS, EXPANSION, OWN, Wanted, scorer_of
 from pixnar.recipe import Recipe, override
 from pixnar.scoring import ScoreRule
 from pixnar.shortlist.lists import Shortlist
@@ -257,10 +257,13 @@ def test_opening_reads_nothing_through(copy: Path, monkeypatch: pytest.MonkeyPat
     assert "idf" not in vars(evidence)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_damage_inside_arrays_is_an_answer_or_one_line(copy: Path) -> None:
     """Opening looks at headers and sizes only: what a damaged array says must do no harm."""
     with_fusion(copy, dict.fromkeys(SOURCES, 1.0))
     sound = Index.load(copy)
+    texts = [normalize(query) for query in (*QUERIES, "stapol balin")]
+    vectors = sound.model.query_vectors(texts)
     rng = np.random.default_rng(0)
     told: list[str] = []
     for name in files_of(copy):
@@ -275,9 +278,10 @@ def test_damage_inside_arrays_is_an_answer_or_one_line(copy: Path) -> None:
                 spoiled[place] = rng.integers(256)
             path.write_bytes(spoiled)
             try:
-                index = reopened(sound)
-                index.search_batch([*QUERIES, "stapol balin"], k=50)
-                index.search("balin", where="price > 5")
+                retriever = reopened(sound).retriever
+                made = retriever.queries(texts, *vectors)
+                retriever.search(made, 50)
+                retriever.search(made[:1], 5, Wanted(where="price > 5"))
             except PixnarError as error:
                 told.append(str(error))
         path.write_bytes(whole)

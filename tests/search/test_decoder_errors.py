@@ -98,3 +98,14 @@ def test_levels_belong_to_their_table_floor_and_slots() -> None:
     assert found(floor) == 1
     with pytest.raises(ValueError, match="not the one the levels were made for"):
         found(_native.Floor(None))
+
+
+def test_the_first_query_warms_up_what_was_not() -> None:
+    scores = SlotScores.sparse([([1], [2.0]), ([2], [1.0])], ends=[0, 0])
+    warm, cold = Decoder(TABLE, slots=2), Decoder(TABLE, slots=2, warm_up=False)
+    assert cold._ready is None
+    assert cold.docids(scores).hits == warm.docids(scores).hits
+    assert cold._ready is not None
+    cold = Decoder(TABLE, slots=2, warm_up=False)
+    cold.warm_up()
+    assert cold._ready is not None

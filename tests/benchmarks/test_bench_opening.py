@@ -1,0 +1,32 @@
+"""The opening benchmark writes a sound index and opens it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pixnar.benchmarks import opening
+from rich.console import Console
+
+from pixnar.index import manifest
+from pixnar.search import SlotScores
+from pixnar.vocab import Vocabulary
+
+
+def test_opening(tmp_path: Path) -> None:
+    console = Console(record=True, width=100)
+    sizes = {"tokens": 3_000, "docids": 4_000, "documents": 300, "dimensions": 8, "lists": 4, "list_length": 50}
+    results = opening.run(**sizes, repeats=1, folder=tmp_path, out=tmp_path / "out.json", console=console)
+    assert json.loads((tmp_path / "out.json").read_text()) == results
+    assert results["warm"]["open s"] > 0
+    assert results["bytes"] > 100_000
+    assert "warm_up" in console.export_text()
+    where = tmp_path / "opening-3000-4000"
+    assert manifest.verify(where) == 4
+    retriever = opening.opened(where, 8, warm_up=True)
+    vocabulary = retriever.table.vocabulary
+    assert isinstance(vocabulary, Vocabulary)
+    assert len({vocabulary.token(v) for v in range(514, len(vocabulary))}) == len(vocabulary) - 514
+    assert len(Vocabulary.load(next((where / "docids").glob("vocabulary*")))) == 3_000  # all of it is sound
+    scores = SlotScores.sparse([([5, 600], [1.0, 2.0])] + [([], [])] * (retriever.decoder.slots - 1), [0.0] * 6)
+    assert retriever.decode(scores, 3)
