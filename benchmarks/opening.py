@@ -1,9 +1,10 @@
 """Opening a large index: how long until it is there, and what it takes in memory.
 
 A synthetic index is written to a folder: phrases of two generated words as tokens, docids of random tokens, evidence,
-priors and a shortlist of the paper's size. The model is left out; its rows are zeros that take no memory. Every opening
-is a process of its own. "Cold" is the first after the files were dropped from the page cache as far as one process may
-ask for that (`posix_fadvise`); "warm" is the best of those after it.
+priors, int8 rows and a shortlist of the paper's size. The encoder is left out, unless that of another index is lent:
+then it is `Index.load` that is measured. Every opening is a process of its own. "Cold" is the first after the files
+were dropped from the page cache as far as one process may ask for that (`posix_fadvise`); "warm" is the best of those
+after it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import multiprocessing
 import os
 import resource
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -33,8 +35,9 @@ from pixnar.evidence.documents import DocumentEvidence
 from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.postings import Postings
 from pixnar.evidence.word_table import WordTable
-from pixnar.index import manifest
-from pixnar.index.files import DOCIDS, EVIDENCE, PRIORS, SHORTLIST, UNITS, write_priors, write_units
+from pixnar.head import HeadRows
+from pixnar.index import Index, manifest
+from pixnar.index.files import DOCIDS, ENCODER, EVIDENCE, HEAD, PRIORS, SHORTLIST, UNITS, write_priors, write_units
 from pixnar.index.opening import open_retriever
 from pixnar.index.retriever import DOCIDS as DOCID_SCORE
 from pixnar.index.retriever import EXPANSION, OWN, Retriever
@@ -67,6 +70,7 @@ def run(
     repeats: int = 3,
     seed: int = 0,
     folder: Path | None = None,
+    encoder_of: Path | None = None,
     out: Path | None = None,
     console: Console | None = None,
 ) -> dict[str, Any]:
@@ -78,10 +82,12 @@ def run(
             console.print(f"writing an index of {tokens:,} tokens and {docids:,} docids …")
             sizes = (tokens, docids, documents, dimensions, lists, list_length, seed)
             _apart(write_index, where, *sizes)
+        if encoder_of is not None:
+            shutil.copytree(encoder_of / ENCODER, where / ENCODER, dirs_exist_ok=True)
         size = sum(path.stat().st_size for path in where.rglob("*") if path.is_file())
         _forget(where)
-        cold = _apart(_measure, where, dimensions)
-        warm = [_apart(_measure, where, dimensions) for _ in range(repeats)]
+        cold = _apart(_measure, where)
+        warm = [_apart(_measure, where) for _ in range(repeats)]
     results = {
         "environment": environment("numpy"),
         "settings": {"tokens": tokens, "docids": docids, "documents": documents, "seed": seed, "repeats": repeats},
@@ -108,14 +114,15 @@ def as_table(results: dict[str, Any]) -> Table:
 def write_index(
     where: Path, tokens: int, docids: int, documents: int, dimensions: int, lists: int, list_length: int, seed: int
 ) -> dict[str, float]:
-    """An index without a model."""
+    """An index without an encoder."""
     rng = np.random.default_rng(seed)
     where.mkdir(parents=True)
     vocabulary = phrase_vocabulary(tokens)
     _write_table(where / DOCIDS, vocabulary, docids, documents, rng)
     write_units(where / UNITS, [_doc_id(n) for n in range(documents)])
     uses = rng.zipf(1.5, tokens) % 100_000
-    write_priors(where / PRIORS, Priors.count(uses, [2, 3], _SLOTS))
+    write_priors(where / PRIORS, Priors.count(uses, [2, 3], _SLOTS), np.zeros(_SLOTS + 1, np.float32))
+    HeadRows.build(_Noise(tokens + 1, dimensions), np.zeros(tokens + 1, np.float32)).save(where / HEAD)
     c = rng.standard_normal((lists, dimensions), np.float32)
     listed = rng.integers(0, tokens, (lists, min(list_length, tokens)), np.uint32)
     Shortlist(c, listed, min(PAPER[2], lists)).save(where / SHORTLIST)
@@ -129,6 +136,17 @@ def write_index(
     }
     manifest.write_manifest(where, content)
     return {}
+
+
+class _Noise:
+    """Random rows, drawn as they are sliced."""
+
+    def __init__(self, count: int, width: int) -> None:
+        self.shape = (count, width)
+
+    def __getitem__(self, piece: slice) -> NDArray[np.float32]:
+        begin, end, _ = piece.indices(self.shape[0])
+        return np.random.default_rng(begin).standard_normal((end - begin, self.shape[1]), np.float32)
 
 
 def phrase_vocabulary(size: int) -> Vocabulary:
@@ -167,23 +185,25 @@ def phrase_vocabulary(size: int) -> Vocabulary:
     return Vocabulary(arrays, {"size": size})
 
 
-def opened(where: Path, dimensions: int, *, warm_up: bool = False) -> Retriever:
-    """What `Index.load` opens, but for the model."""
+def opened(where: Path, *, warm_up: bool = False) -> Retriever:
+    """What `Index.load` opens; the encoder only if there is one."""
+    if (where / ENCODER).is_dir():
+        return Index.load(where, warm_up=warm_up).retriever
     content = manifest.read_manifest(where)
     table = DocidTable.open(where / DOCIDS)
-    rows = np.broadcast_to(np.float32(0), (table.vocab_size + 1, dimensions))
+    rows = HeadRows.load(where / HEAD, verify=False)
     rule = ScoreRule.from_dict(content["rule"])
 
-    def scorer(priors: Priors) -> QueryScorer:
-        return QueryScorer(rows, None, np.zeros(_SLOTS + 1, np.float32), priors, rule)
+    def scorer(priors: Priors, log_z: NDArray[np.float32]) -> QueryScorer:
+        return QueryScorer(rows, log_z, priors, rule)
 
     return open_retriever(where, content, table, scorer, warm_up=warm_up)
 
 
-def _measure(where: Path, dimensions: int) -> dict[str, float]:
+def _measure(where: Path) -> dict[str, float]:
     before = _resident()
     started = time.perf_counter()
-    retriever = opened(where, dimensions)
+    retriever = opened(where)
     loaded = time.perf_counter()
     resident = _resident()
     retriever.ngrams.of(_QUERY)

@@ -22,8 +22,8 @@ def test_opening(tmp_path: Path) -> None:
     assert results["bytes"] > 100_000
     assert "warm_up" in console.export_text()
     where = tmp_path / "opening-3000-4000"
-    assert manifest.verify(where) == 4
-    retriever = opening.opened(where, 8, warm_up=True)
+    assert manifest.verify(where) == 5
+    retriever = opening.opened(where, warm_up=True)
     vocabulary = retriever.table.vocabulary
     assert isinstance(vocabulary, Vocabulary)
     assert len({vocabulary.token(v) for v in range(514, len(vocabulary))}) == len(vocabulary) - 514

@@ -11,17 +11,13 @@ import pytest
 import xxhash
 
 from pixnar.corpus import Document
-from pixnar.docids import DocidTable
 from pixnar.errors import FileFormatError, PixnarError
 from pixnar.evidence.fuse import Fusion
 from pixnar.fit import fit
 from pixnar.index import Hit, Index
 from pixnar.index.files import write_units
-from pixnar.index.manifest import read_manifest
-from pixnar.index.opening import open_retriever
-from pixnar.index.retriever import BM25, DENSE, DOCIDS, EXPANSION, OWN, Wanted, scorer_of
+from pixnar.index.retriever import BM25, DENSE, DOCIDS, EXPANSION, OWN, Wanted
 from pixnar.recipe import Recipe, override
-from pixnar.scoring import ScoreRule
 from pixnar.shortlist.lists import Shortlist
 from pixnar.vocab import normalize
 from tests.fit.corpora import COUNTRIES, WORDS, settings, write_small
@@ -226,14 +222,6 @@ def test_verify_finds_a_flipped_byte(copy: Path) -> None:
     index.verify()
 
 
-def reopened(index: Index) -> Index:
-    """The same folder, opened again with the same model."""
-    content, rule = read_manifest(index.folder), ScoreRule.from_dict(index.manifest["rule"])
-    table = DocidTable.open(index.folder / "docids")
-    retriever = open_retriever(index.folder, content, table, lambda priors: scorer_of(index.model, priors, rule))
-    return Index(index.folder, content, retriever, index.model)
-
-
 def test_opening_reads_nothing_through(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No checksum of an array, no pass over it, no table of bounds; the first query makes what it needs."""
     with_fusion(copy, dict.fromkeys(SOURCES, 1.0))
@@ -263,7 +251,7 @@ def test_damage_inside_arrays_is_an_answer_or_one_line(copy: Path) -> None:
     with_fusion(copy, dict.fromkeys(SOURCES, 1.0))
     sound = Index.load(copy)
     texts = [normalize(query) for query in (*QUERIES, "stapol balin")]
-    vectors = sound.model.query_vectors(texts)
+    vectors = sound.encoder.query_vectors(texts)
     rng = np.random.default_rng(0)
     told: list[str] = []
     for name in files_of(copy):
@@ -278,7 +266,7 @@ def test_damage_inside_arrays_is_an_answer_or_one_line(copy: Path) -> None:
                 spoiled[place] = rng.integers(256)
             path.write_bytes(spoiled)
             try:
-                retriever = reopened(sound).retriever
+                retriever = Index.load(copy).retriever
                 made = retriever.queries(texts, *vectors)
                 retriever.search(made, 50)
                 retriever.search(made[:1], 5, Wanted(where="price > 5"))
@@ -287,7 +275,7 @@ def test_damage_inside_arrays_is_an_answer_or_one_line(copy: Path) -> None:
         path.write_bytes(whole)
     assert len(told) > 20
     assert not any("\n" in line for line in told)
-    assert reopened(sound).verify() > 8
+    assert Index.load(copy).verify() > 8
 
 
 def test_parts_about_other_documents(copy: Path) -> None:
