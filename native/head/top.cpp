@@ -46,7 +46,7 @@ void Keeper::take(const Keeper& other) {
 
 void Keeper::add(Best one) {
     kept_.push_back(one);
-    if (kept_.size() >= n_ + std::max<size_t>(n_, 512)) cut();
+    if (kept_.size() >= n_ + std::max<size_t>(n_, 128)) cut();
 }
 
 void Keeper::cut() {
