@@ -11,15 +11,15 @@ namespace {
 // A bit per token. It is kept from call to call, and between calls it is all zeros.
 thread_local std::vector<uint64_t> marks;
 
-void check(std::span<const uint32_t> tokens, uint32_t vocabulary) {
-    uint32_t most = 0;
-    for (const uint32_t token : tokens) most = std::max(most, token);
-    if (!tokens.empty() && most >= vocabulary)
-        throw std::invalid_argument("token " + std::to_string(most) + " is not among " + std::to_string(vocabulary));
-}
-
-void mark(std::span<const uint32_t> tokens) {
-    for (const uint32_t token : tokens) marks[token / 64] |= uint64_t{1} << (token % 64);
+void mark(std::span<const uint32_t> tokens, uint32_t vocabulary) {
+    uint64_t* const to = marks.data();
+    for (const uint32_t token : tokens) {
+        if (token >= vocabulary) {
+            std::fill(marks.begin(), marks.end(), 0);
+            throw std::invalid_argument("token " + std::to_string(token) + " is not among " + std::to_string(vocabulary));
+        }
+        to[token / 64] |= uint64_t{1} << (token % 64);
+    }
 }
 
 }  // namespace
@@ -29,16 +29,13 @@ std::vector<uint32_t> union_of(std::span<const uint32_t> lists, size_t r, std::s
     if (r == 0 || lists.size() % r != 0)
         throw std::invalid_argument(std::to_string(lists.size()) + " tokens are not lists of " + std::to_string(r));
     const auto list = [&](int64_t i) { return lists.subspan(static_cast<size_t>(i) * r, r); };
-    for (const int64_t i : chosen) {
+    for (const int64_t i : chosen)
         if (i < 0 || static_cast<size_t>(i) >= lists.size() / r) throw std::invalid_argument("there is no list " + std::to_string(i));
-        check(list(i), vocabulary);
-    }
-    check(extra, vocabulary);
     const size_t words = (size_t{vocabulary} + 63) / 64;
     if (marks.size() < words) marks.resize(words);
     std::vector<uint32_t> found(chosen.size() * r + extra.size() + 1);  // one more is written to than may be used
-    for (const int64_t i : chosen) mark(list(i));
-    mark(extra);
+    for (const int64_t i : chosen) mark(list(i), vocabulary);
+    mark(extra, vocabulary);
     uint32_t* out = found.data();
     for (size_t w = 0; w < words; ++w) {
         uint64_t word = marks[w];
