@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pixnar.corpus import open_corpus
+from pixnar.errors import MissingExtraError
 from pixnar.evaluate.metrics import summary
 from pixnar.evaluate.queries import read_queries
 from pixnar.index import Index
@@ -59,6 +60,7 @@ def run(
     r: int = 20_000,
     k: int = 5,
     out: Path | None = None,
+    plot: Path | None = None,
 ) -> dict[str, Any]:
     """Measure on trained indexes (folder, corpus) and on synthetic heads (tokens, width)."""
     console = Console()
@@ -77,7 +79,30 @@ def run(
         name = f"{tokens:,} x {width}"
         rows = synthetic(tokens, width, best, queries, slots, repeats, seed, (m, r, k), console.print)
         keep("synthetic", name, rows)
+    if plot:
+        draw(results["indexes"] | results["synthetic"], plot)
     return results
+
+
+def draw(parts: dict[str, Any], path: Path) -> None:
+    """Quality (of an index) or agreement (of a synthetic head) against latency, a picture for each."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("a plot", "plot") from error
+    figure = Figure(figsize=(5.5 * len(parts), 4.2), layout="constrained")
+    for axis, (name, part) in zip(figure.subplots(1, len(parts), squeeze=False)[0], parts.items(), strict=True):
+        for label, row in part["methods"].items():
+            value = row.get("MRR@10", row["found_of_top_10"])
+            axis.plot(row["ms"]["mean"], value, "o", ms=6)
+            axis.plot([row["ms"]["mean"], row["ms"]["p99"]], [value, value], lw=1, color="grey", zorder=0)
+            axis.annotate(label, (row["ms"]["mean"], value), xytext=(4, 5), textcoords="offset points", fontsize=7)
+        judged = any("MRR@10" in row for row in part["methods"].values())
+        what = "dev MRR@10" if judged else "share of the full softmax's ten best"
+        axis.set(xscale="log", xlabel="ms a query, mean to p99", ylabel=what, title=name)
+        axis.spines[["top", "right"]].set_visible(False)
+    with atomic_write(path) as file:
+        figure.savefig(file, dpi=150, format="png")
 
 
 def trained(

@@ -118,6 +118,104 @@ def ranking(
     )
 
 
+@commands.command("softmax")
+def softmax(
+    index: Annotated[Path | None, typer.Option(help="A trained index, for quality; needs --corpus.")] = None,
+    corpus: Annotated[str | None, typer.Option(help="The corpus of the index: its dev split judges.")] = None,
+    tokens: Annotated[str, typer.Option(help="Sizes of synthetic heads, separated by commas, or none.")] = "128e3,1e6",
+    widths: Annotated[str, typer.Option(help="Numbers per row of synthetic heads, separated by commas.")] = "384",
+    best: Annotated[int, typer.Option(help="Best tokens wanted in each slot.", min=1)] = 1000,
+    queries: Annotated[int, typer.Option(help="Queries.", min=1)] = 100,
+    slots: Annotated[int, typer.Option(help="Slots of a query of a synthetic head.", min=1, max=32)] = 8,
+    repeats: Annotated[int, typer.Option(help="Times every query is asked; its best time counts.", min=1)] = 3,
+    seed: Annotated[int, typer.Option(help="Of synthetic heads and of clusters.")] = 0,
+    json_file: JsonFile = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw quality or agreement against latency to this PNG.")] = None,
+) -> None:
+    """The paper's Table 4: full softmax, SVD-softmax, HiRE, clusters and the learned shortlist, side by side.
+
+    [bold]pixnar bench softmax --index INDEX --corpus CORPUS --tokens ""[/bold]  quality and latency of a trained index
+
+    [bold]pixnar bench softmax --tokens 5e6 --widths 768[/bold]  latency and memory, as large as the paper's
+    """
+    from pixnar.benchmarks import softmax as benchmark
+
+    if (index is None) != (corpus is None):
+        raise typer.BadParameter("--index and --corpus belong together: give both, or neither")
+    sizes = _sizes(tokens, "--tokens") if tokens.strip() else []
+    benchmark.run(
+        [(str(index), corpus)] if index is not None and corpus is not None else [],
+        [(size, width) for size in sizes for width in numbers(widths, "--widths")],
+        best=best,
+        queries=queries,
+        slots=slots,
+        repeats=repeats,
+        seed=seed,
+        out=json_file,
+        plot=plot,
+    )
+
+
+@commands.command("search")
+def search(
+    index: Annotated[Path, typer.Argument(help="Index to measure.")],
+    corpus: Annotated[str, typer.Argument(help="Its corpus, with a dev split.")],
+    wordpiece: Annotated[
+        Path | None, typer.Option(help="An index with word-piece targets (vocab.kind = wordpiece) to compare with.")
+    ] = None,
+    queries: Annotated[int, typer.Option(help="Dev queries.", min=1)] = 300,
+    repeats: Annotated[int, typer.Option(help="Times every query is asked; its best time counts.", min=1)] = 3,
+    k: Annotated[int, typer.Option("-k", help="Documents wanted.", min=1)] = 10,
+    seconds: Annotated[float, typer.Option(help="Seconds for each number of callers.", min=0.1)] = 3.0,
+    rivals: Annotated[bool, typer.Option(help="Also BM25 (bm25s) and dense retrieval (faiss).")] = True,
+    json_file: JsonFile = None,
+) -> None:
+    """Whole searches: where the time goes, queries a second, memory, and what one would use instead.
+
+    [bold]pixnar bench search INDEX CORPUS --wordpiece INDEX2 --json search.json[/bold]
+    """
+    from pixnar.benchmarks import search as benchmark
+
+    benchmark.run(
+        str(index),
+        corpus,
+        wordpiece=None if wordpiece is None else str(wordpiece),
+        queries=queries,
+        repeats=repeats,
+        k=k,
+        seconds=seconds,
+        rivals=rivals,
+        out=json_file,
+    )
+
+
+@commands.command("opening")
+def opening(
+    tokens: Annotated[str, typer.Option(help="Tokens of the synthetic index.")] = "5e6",
+    docids: Annotated[str, typer.Option(help="Docids of the synthetic index.")] = "1e7",
+    documents: Annotated[str, typer.Option(help="Documents they name.")] = "1e6",
+    dimensions: Annotated[int, typer.Option(help="Numbers per row.", min=1)] = 384,
+    encoder_of: Annotated[Path | None, typer.Option(help="Lend the encoder of this index, to open all of one.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Keep the synthetic index here and reuse it.")] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Opening a large index: how long it takes, cold and warm, and how much memory.
+
+    [bold]pixnar bench opening --tokens 5e6 --docids 1e7[/bold]
+    """
+    from pixnar.benchmarks import opening as benchmark
+
+    benchmark.run(
+        tokens=_sizes(tokens, "--tokens")[0],
+        docids=_sizes(docids, "--docids")[0],
+        documents=_sizes(documents, "--documents")[0],
+        dimensions=dimensions,
+        encoder_of=encoder_of,
+        folder=folder,
+        out=json_file,
+    )
+
+
 def _sizes(text: str, option: str) -> list[int]:
     try:
         sizes = [int(float(part)) for part in text.split(",")]
