@@ -11,7 +11,7 @@ from rich.markup import escape
 from pixnar.corpus import open_corpus, write_demo
 from pixnar.fit import fit
 from pixnar.index import Index
-from pixnar.index.manifest import NAME
+from pixnar.index.manifest import NAME, OlderIndexError
 from pixnar.progress import Progress
 from pixnar.recipe import Recipe, override
 from pixnar.vocab import Vocabulary, inspect
@@ -68,15 +68,35 @@ def _index(
     console: Console, corpus: Path, folder: Path, minutes: float, threads: int, progress: Progress | None
 ) -> Index:
     """The index of the demo corpus, built or reused, and what it reaches on held-out dev queries."""
-    if (folder / NAME).exists():
-        console.print(f"{folder} is there already and is reused")
-    else:
+    index = _found(console, folder)
+    if index is None:
         recipe = override(Recipe(), [f"vocab.size={DEMO_VOCABULARY_SIZE}", f"train.minutes={minutes}", *_QUICK])
-        fit(corpus, folder, recipe, threads=threads, progress=progress, say=lambda line: console.print(escape(line)))
-    index = Index.load(folder)
+        old = (folder / NAME).exists()
+        fit(
+            corpus,
+            folder,
+            recipe,
+            threads=threads,
+            progress=progress,
+            say=lambda line: console.print(escape(line)),
+            overwrite=old,
+        )
+        index = Index.load(folder)
     for name, figures in index.manifest["dev"].items():
         shown = ", ".join(f"{key} {value:.3f}" for key, value in figures.items())
         console.print(f"on held-out dev queries, {name}: {shown}")
+    return index
+
+
+def _found(console: Console, folder: Path) -> Index | None:
+    if not (folder / NAME).exists():
+        return None
+    try:
+        index = Index.load(folder)
+    except OlderIndexError:
+        console.print(f"{folder} was built by an earlier release and is built again")
+        return None
+    console.print(f"{folder} is there already and is reused")
     return index
 
 

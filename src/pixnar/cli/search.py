@@ -27,21 +27,30 @@ def search(
     ] = None,
     threshold: Annotated[float | None, typer.Option(help="Leave out documents that score less.")] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show what the model expects, and every source's score.")
+        bool, typer.Option("--explain", help="Show how the answer comes about: clusters, tokens, docids, time.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
     full: FullVocabulary = False,
+    device: Annotated[
+        str | None,
+        typer.Option(help="Encode and score through torch on this device, e.g. cuda."),
+    ] = None,
 ) -> None:
     """Find documents.
 
     [bold]pixnar search INDEX "sugar disease with kidney trouble" -k 5[/bold]
     """
+    from pixnar.cli.explained import show
     from pixnar.index import Index
 
-    opened = Index.load(index, shortlist=not full)
+    opened = Index.load(index, shortlist=not full, device=device)
     if explain:
+        opened.search(query, k, where=where)  # so that the times told are not those of opening files
         found = opened.explain(query, k, threshold=threshold, where=where)
-        print(json.dumps(found, ensure_ascii=False, indent=None if as_json else 2))
+        if as_json:
+            print(json.dumps(found, ensure_ascii=False))
+        else:
+            show(found)
         return
     hits = opened.search(query, k, where=where, threshold=threshold)
     if as_json:
@@ -51,6 +60,18 @@ def search(
         print(f"{place:>3}  {hit.score:8.3f}  {hit.doc_id:<20} {hit.docid}")
     if not hits:
         print("nothing found")
+
+
+@app.command("verify")
+def verify(index: IndexPath) -> None:
+    """Read a whole index and compare every byte with its checksum.
+
+    [bold]pixnar verify INDEX[/bold]
+    """
+    from pixnar.index import Index
+
+    files = Index.load(index).verify()
+    print(f"{index} is sound: {files} files and the docid table match their checksums")
 
 
 @app.command("evaluate")

@@ -49,6 +49,7 @@ def staged(
 def explain(index: Index, text: str, k: int, wanted: Wanted, threshold: float | None = None) -> dict[str, Any]:
     """All of it, ready for JSON."""
     retriever, vocabulary = index.retriever, index.table.vocabulary
+    retriever.warm_up()
     query, scores, hits, spent = staged(index, text, k, wanted, threshold)
     size = retriever.scorer.head.count - 1
     tokens, gains = retriever.scorer.expansion(query.x, _EXPECTED, query.tokens)

@@ -12,9 +12,13 @@ from pixnar.errors import FileFormatError
 from pixnar.storage import atomic_write, file_digest
 
 NAME = "manifest.json"
-_FORMAT, _VERSION = "pixnar-index", 1
+_FORMAT, _VERSION = "pixnar-index", 2  # 2: served rows, and an encoder that needs no torch
 _KEYS = ("version", "files", "rule", "fusion", "depth", "expansion")  # without which an index cannot be opened
 _NOT_SHIPPED = ("work", NAME)  # checkpoints of an unfinished fit, and the manifest itself
+
+
+class OlderIndexError(FileFormatError):
+    """An index of a release that wrote less than searching needs now."""
 
 
 def write_manifest(folder: Path, content: dict[str, Any]) -> None:
@@ -44,6 +48,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if content.get("version", _VERSION) > _VERSION:
         raise FileFormatError(
             f"{path} has format {content['version']}, this release reads up to {_VERSION}: upgrade pixnar"
+        )
+    if content.get("version", _VERSION) < _VERSION:
+        raise OlderIndexError(
+            f"{path} has format {content['version']} of an earlier release: run pixnar fit again with --overwrite"
         )
     missing = [key for key in _KEYS if key not in content]
     if missing:
