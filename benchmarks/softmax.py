@@ -132,7 +132,7 @@ def trained(
         int4_preview(rows, 2 * best),
         centroid_lists(rows, centres, share),
         active_lists(rows, centres, states, max(64, share // 8)),
-        LearnedShortlist.of(rows, shortlist),
+        LearnedShortlist(rows, shortlist),
     ]
     rule = retriever.scorer.rule.with_(order="any", normalize=False)
     own = [np.sort(retriever.ngrams.of(text)) for text in dev.texts]
@@ -146,7 +146,7 @@ def trained(
         found = by_slots.spread(lambda one: [hit.doc_id for hit in by_slots.decode(one, 100)], scores)
         quality = summary(dict(zip(dev.ids, found, strict=True)), dev.qrels)
         figures[method.name] |= {name: quality[name] for name in ("MRR@10", "R@100")}
-    union = np.mean([len(LearnedShortlist.of(rows, shortlist).tokens(one[0])) for one in x[:100]])
+    union = np.mean([len(LearnedShortlist(rows, shortlist).tokens(one[0])) for one in x[:100]])
     facts = {"tokens": rows.count - 1, "width": rows.dim, "slots": x.shape[1] - 1, "queries": len(dev)}
     facts |= {"m": len(shortlist.c), "r": share, "k": shortlist.k, "union": float(union), "rule": rule.to_dict()}
     return {"facts": facts, "methods": figures}
@@ -188,7 +188,7 @@ def synthetic(
     x = head.queries(queries, slots, seed)
     say(f"{tokens:,} x {width}: {m:,} lists of {r:,}")
     shortlist = head.shortlist(r, k)
-    learned = LearnedShortlist.of(head.rows, shortlist)
+    learned = LearnedShortlist(head.rows, shortlist)
     offsets = np.arange(m + 1, dtype=np.int64) * shortlist.lists.shape[1]
     active = head.active(max(64, r // 8))
     say(f"{tokens:,} x {width}: previews")

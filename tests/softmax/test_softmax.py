@@ -71,7 +71,7 @@ def test_the_learned_shortlist_scores_the_union_of_its_lists(
 ) -> None:
     c = x[:, 0] * 1.1
     shortlist = Shortlist(c, token_lists(c, *head, 60), 2)
-    method = LearnedShortlist.of(rows, shortlist)
+    method = LearnedShortlist(rows, shortlist)
     expected = []
     for one in x:
         near = np.argsort(-(c @ one[0]))[:2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from pixnar.errors import FileFormatError
 from pixnar.evidence.postings import damaged
 from pixnar.evidence.ranking import best
+from pixnar.head import HeadRows
+from pixnar.head.formats import stride_of
 from pixnar.storage import read_container, write_container
 
 Floats = NDArray[np.float32]
@@ -77,7 +80,7 @@ class DocidVectors:
         rows, starts, owners = self._rows_of(np.asarray(documents, np.int64))
         out = np.full(len(np.asarray(documents)), NO_DOCID, np.float32)
         if len(rows):
-            cosines = self._cosines(rows, _unit(np.asarray(query, np.float32)))
+            cosines = self._near(rows, _unit(np.asarray(query, np.float32)))
             out[owners] = np.maximum.reduceat(cosines, starts).round(_DIGITS)
         return out
 
@@ -116,6 +119,22 @@ class DocidVectors:
             return np.concatenate([self.matrix[piece].astype(np.float32) @ units for piece in pieces])
         except IndexError as error:
             raise damaged(self.where, f"a row is not below {len(self.matrix)}") from error
+
+    def _near(self, rows: NDArray[np.uint32], unit: Floats) -> Floats:
+        """The same for one query, by the native core where rows lie as it wants them."""
+        if self._native is None:
+            return self._cosines(rows, unit)
+        if int(rows.max()) >= len(self.matrix):
+            raise damaged(self.where, f"a row is not below {len(self.matrix)}")
+        near: Floats = self._native.logits(unit[None], rows)[0]
+        return near
+
+    @cached_property
+    def _native(self) -> HeadRows | None:
+        count, width = self.matrix.shape
+        if not count or stride_of("float16", width) != 2 * width or not self.matrix.flags.c_contiguous:
+            return None
+        return HeadRows(self.matrix.view(np.uint8).reshape(-1), "float16", count, width, None, None, None)
 
     def _chunks(self) -> list[tuple[int, int]]:
         """Ranges of documents with about `_CHUNK` docids each."""

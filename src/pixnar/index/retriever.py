@@ -23,7 +23,7 @@ from pixnar.evidence.vectors import DocidVectors
 from pixnar.head import HeadRows
 from pixnar.index.units import Units
 from pixnar.scoring import Priors, ScoreRule
-from pixnar.search import Decoder, DocumentHit, SlotScores
+from pixnar.search import Decoded, Decoder, DocumentHit, SlotScores
 from pixnar.search.query import ArrayHead, QueryScorer
 
 if TYPE_CHECKING:
@@ -46,11 +46,16 @@ class Query(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Documents that may answer a query, with a column of scores per source; `docids` are their best docids."""
+    """Documents that may answer a query, with a column of scores per source; `places` are where decoding has them."""
 
     doc_ids: list[str]
     columns: dict[str, Floats]
-    docids: dict[str, tuple[int, ...]]
+    places: list[tuple[Decoded[DocumentHit], int]]
+
+    def hit(self, number: int, score: float) -> DocumentHit:
+        """One of them with its best docid."""
+        decoded, place = self.places[number]
+        return DocumentHit(self.doc_ids[number], score, decoded.tokens(place))
 
 
 class Laps:
@@ -143,6 +148,9 @@ class Retriever:
 
     def decode(self, scores: SlotScores, k: int, wanted: Wanted = EVERYTHING) -> list[DocumentHit]:
         """The k best documents by their docids alone, with the best docid of each."""
+        return self._decoded(scores, k, wanted).hits
+
+    def _decoded(self, scores: SlotScores, k: int, wanted: Wanted) -> Decoded[DocumentHit]:
         rule = self.scorer.rule
         return self.decoder.documents(
             scores,
@@ -153,37 +161,41 @@ class Retriever:
             allow=wanted.allow,
             forbid=wanted.forbid,
             where=wanted.where,
-        ).hits
+        )
 
     def candidates(
         self, query: Query, scores: SlotScores, depth: int, wanted: Wanted = EVERYTHING, lap: Laps | None = None
     ) -> Candidates:
         """The `depth` best documents of the decoder, of the evidence and of BM25, each with the scores of all."""
         lap = lap or Laps()
-        found = self.decode(scores, depth, wanted)
+        decoded = [self._decoded(scores, depth, wanted)]
+        found = list(decoded[0].doc_ids)
         lap("decode")
-        gathered = {doc_id: score for doc_id, score, _ in found}
-        docids = {doc_id: tokens for doc_id, _, tokens in found}
         whole = self._whole_columns(query)
-        more = {self.units[unit] for column in whole.values() for unit in best(column, depth) if column[unit] > 0}
-        missing = sorted(more - gathered.keys())
+        units = self.units.numbers(found)
+        missing = np.setdiff1d(_best_units(whole.values(), depth), units)
         lap("evidence")
-        if missing:
-            for doc_id, score, tokens in self._scored(scores, missing, wanted):
-                gathered[doc_id], docids[doc_id] = score, tokens
+        if len(missing):
+            decoded.append(self._only(scores, [self.units[unit] for unit in missing.tolist()], wanted))
+            found += decoded[1].doc_ids
+            units = np.append(units, self.units.numbers(decoded[1].doc_ids))
         lap("decode")
-        doc_ids = sorted(gathered)
-        columns = {DOCIDS: np.array([gathered[doc_id] for doc_id in doc_ids], np.float32)}
-        units = self.units.numbers(doc_ids)
+        columns = {DOCIDS: np.concatenate([one.scores for one in decoded]).astype(np.float32)}
         known = units >= 0
         for name, column in whole.items():
             columns[name] = np.where(known, column[units], np.nan).astype(np.float32)
         if self.vectors is not None:
-            near = np.full(len(doc_ids), np.nan, np.float32)  # added later: fused with the lowest of the others
+            near = np.full(len(found), np.nan, np.float32)  # added later: fused with the lowest of the others
             near[known] = self.vectors.best(query.pooled, units[known])
             columns[DENSE] = near
+        order = sorted(range(len(found)), key=found.__getitem__)  # equals go by id
+        places = [(one, place) for one in decoded for place in range(len(one.doc_ids))]
         lap("evidence")
-        return Candidates(doc_ids, columns, docids)
+        return Candidates(
+            [found[i] for i in order],
+            {name: column[order] for name, column in columns.items()},
+            [places[i] for i in order],
+        )
 
     def search(self, queries: Sequence[Query], k: int, wanted: Wanted = EVERYTHING) -> list[list[DocumentHit]]:
         """The k best documents of each query, with the best docid of each."""
@@ -207,8 +219,7 @@ class Retriever:
             return hits
         found = self.candidates(query, scores, max(self.depth, k), wanted, lap)
         fused = self.fusion.scores(found.columns)
-        top = [(found.doc_ids[i], float(fused[i])) for i in best(fused, k)]
-        hits = [DocumentHit(doc_id, score, found.docids[doc_id]) for doc_id, score in top]
+        hits = [found.hit(i, float(fused[i])) for i in best(fused, k)]
         lap("fuse")
         return hits
 
@@ -232,8 +243,15 @@ class Retriever:
             columns[BM25] = self.bm25.documents(query.text)
         return columns
 
-    def _scored(self, scores: SlotScores, doc_ids: list[str], wanted: Wanted) -> list[DocumentHit]:
+    def _only(self, scores: SlotScores, doc_ids: list[str], wanted: Wanted) -> Decoded[DocumentHit]:
         """The docid scores of given documents, those left out that a filter does not allow."""
         if wanted.allow is not None:
             doc_ids = sorted(set(doc_ids) & set(wanted.allow))
-        return self.decode(scores, len(doc_ids), Wanted(doc_ids, wanted.forbid, wanted.where)) if doc_ids else []
+        return self._decoded(scores, len(doc_ids), Wanted(doc_ids, wanted.forbid, wanted.where))
+
+
+def _best_units(columns: Iterable[Floats], depth: int) -> NDArray[np.int64]:
+    """The units with the largest scores above 0 in each column."""
+    tops = [(column, best(column, depth)) for column in columns]
+    nothing = np.zeros(0, np.int64)
+    return np.unique(np.concatenate([nothing, *(top[column[top] > 0] for column, top in tops)]))

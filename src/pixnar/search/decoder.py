@@ -68,8 +68,9 @@ class Decoded(Generic[Hit]):
     rows and nodes were looked at.
     """
 
-    def __init__(self, found: _Found, hits: Callable[[], Iterator[Hit]]) -> None:
+    def __init__(self, found: _Found, hits: Callable[[], Iterator[Hit]], snapshot: Snapshot) -> None:
         """Made by a `Decoder`."""
+        self._found, self._snapshot = found, snapshot
         self.exact, self.bound, self.gap = found.exact, found.bound, found.gap
         self.engine, self.work = found.engine, found.work
         self.scores = found.scores
@@ -79,6 +80,15 @@ class Decoded(Generic[Hit]):
     def hits(self) -> list[Hit]:
         """The hits; looked up when first asked for."""
         return list(self._make())
+
+    @cached_property
+    def doc_ids(self) -> list[str]:
+        """The documents found, without their docids; only of documents."""
+        return self._snapshot.doc_ids(self._found.documents.tolist())
+
+    def tokens(self, place: int) -> Tokens:
+        """The docid of the hit at a place, or the best docid of the document there."""
+        return _tokens(self._snapshot, self._found.segments[place], self._found.rows[place])
 
     def __repr__(self) -> str:
         proof = "exact" if self.exact else f"off by at most {self.gap:g}"
@@ -196,11 +206,11 @@ class Decoder:
         found = self._run(shelf, scores, k, wish, allowed)
 
         def hits() -> Iterator[DocumentHit]:
-            ids = snapshot.doc_ids(found.documents.tolist())
-            for i, doc_id in enumerate(ids):
-                yield DocumentHit(doc_id, float(found.scores[i]), _tokens(snapshot, found.segments[i], found.rows[i]))
+            for i, doc_id in enumerate(decoded.doc_ids):
+                yield DocumentHit(doc_id, float(found.scores[i]), decoded.tokens(i))
 
-        return Decoded(found, hits)
+        decoded: Decoded[DocumentHit] = Decoded(found, hits, snapshot)
+        return decoded
 
     def _docids(self, scores: SlotScores, k: int, wish: _Wish) -> Decoded[DocidHit]:
         snapshot, shelf, allowed = self._view(wish)
@@ -212,7 +222,7 @@ class Decoder:
                 named = snapshot.doc_ids(shelf.named(segment, row, allowed).tolist())
                 yield DocidHit(_tokens(snapshot, segment, row), score, tuple(named))
 
-        return Decoded(found, hits)
+        return Decoded(found, hits, snapshot)
 
     def _run(
         self, shelf: _native.Shelf, scores: SlotScores, k: int, wish: _Wish, allowed: NDArray[np.uint64] | None

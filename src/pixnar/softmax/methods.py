@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pixnar.head import HeadRows, union_of_lists
+from pixnar.head import HeadRows
 from pixnar.shortlist.lists import Shortlist
 
 Floats = NDArray[np.float32]
@@ -83,19 +83,11 @@ class LearnedShortlist:
 
     rows: HeadRows
     shortlist: Shortlist
-    c: HeadRows
     name: str = "learned shortlist"
-
-    @classmethod
-    def of(cls, rows: HeadRows, shortlist: Shortlist) -> LearnedShortlist:
-        """With the vectors c_i where the core can compare them."""
-        return cls(rows, shortlist, HeadRows.build(shortlist.c, None, format="float32"))
 
     def tokens(self, x0: Floats) -> NDArray[np.uint32]:
         """The tokens that are scored, the end among them."""
-        chosen = self.c.top(x0[None], self.shortlist.k)[0][0]
-        end = np.array([self.rows.count - 1], np.uint32)
-        return union_of_lists(self.shortlist.lists, chosen, end, self.rows.count)
+        return self.shortlist.tokens(x0, np.array([self.rows.count - 1], np.uint32))
 
     def top(self, x: Floats, n: int, threads: int = 1) -> Top:
         """See `Softmax`."""
@@ -107,7 +99,7 @@ class LearnedShortlist:
 
     def nbytes(self) -> int:
         """See `Softmax`."""
-        return self.c.nbytes + self.shortlist.lists.nbytes
+        return self.shortlist.c.nbytes + self.shortlist.lists.nbytes
 
 
 def slots_of(x: Floats) -> Floats:
