@@ -35,6 +35,7 @@ from pixnar.softmax import (
     centroid_lists,
     int4_preview,
     low_rank_preview,
+    main_directions,
 )
 from pixnar.storage import atomic_write
 
@@ -124,11 +125,11 @@ def trained(
     states = index.encoder.query_vectors([docids[i] for i in some])[0][:, 1:].reshape(-1, rows.dim)
     states = states[np.random.default_rng(seed).permutation(len(states))[:_STATES]]
     centres = kmeans(states, min(len(shortlist.c), len(states) // 8), seed=seed).numpy()
-    share = shortlist.lists.shape[1]
+    share, directions = shortlist.lists.shape[1], main_directions(rows)
     methods: list[Softmax] = [
         Full(rows),
-        low_rank_preview(rows, rows.dim // 8, KEEP, "SVD-softmax"),
-        low_rank_preview(rows, rows.dim // 4, 2 * best, "HiRE, low rank"),
+        low_rank_preview(rows, rows.dim // 8, KEEP, "SVD-softmax", directions),
+        low_rank_preview(rows, rows.dim // 4, 2 * best, "HiRE, low rank", directions),
         int4_preview(rows, 2 * best),
         centroid_lists(rows, centres, share),
         active_lists(rows, centres, states, max(64, share // 8)),
@@ -192,10 +193,11 @@ def synthetic(
     offsets = np.arange(m + 1, dtype=np.int64) * shortlist.lists.shape[1]
     active = head.active(max(64, r // 8))
     say(f"{tokens:,} x {width}: previews")
+    directions = main_directions(head.rows)
     methods: list[Softmax] = [
         Full(head.rows),
-        low_rank_preview(head.rows, width // 8, KEEP, "SVD-softmax"),
-        low_rank_preview(head.rows, width // 4, 2 * best, "HiRE, low rank"),
+        low_rank_preview(head.rows, width // 8, KEEP, "SVD-softmax", directions),
+        low_rank_preview(head.rows, width // 4, 2 * best, "HiRE, low rank", directions),
         int4_preview(head.rows, 2 * best),
         PerSlotLists("centroid clustering", head.rows, active.centres, shortlist.lists.ravel(), offsets),
         active,

@@ -48,9 +48,15 @@ def test_search_finds_a_docid_by_its_own_words(home: Path) -> None:
     assert hits[0]["doc_id"] == row["_id"]
     plain = pixnar("search", home / "index", row["docid"], "-k", "3", "--full")
     assert row["_id"] in plain.stdout.splitlines()[0]
-    explained = json.loads(pixnar("search", home / "index", row["docid"], "--explain").stdout)
+    explained = json.loads(pixnar("search", home / "index", row["docid"], "--explain", "--json").stdout)
     assert explained["hits"][0]["sources"]["docids"] > 0
     assert explained["own"]
+    shown = pixnar("search", home / "index", row["docid"], "--explain").stdout
+    for part in ("shortlist:", "cluster", "slot  0", "microseconds:", row["_id"]):
+        assert part in shown
+    done = pixnar("verify", home / "index")
+    assert "is sound" in done.stdout
+    fails("cannot use the device", "search", home / "index", "balin", "--device", "nonsense")
 
 
 def test_where_restricts(home: Path) -> None:

@@ -55,6 +55,11 @@ def test_quality_is_the_callers(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     plot(found, tmp_path / "a.png", full=0.5)
     plot([Row(LEARNED, 2, 1, 1, 0.25, 1.0, 0.25)], tmp_path / "b.png")
+    timed = sweep(X0, NEEDED, [(LEARNED, C)], ROWS, BIAS, r=[1, 2], k=[1], quality=quality, cost=lambda _: 1.25)
+    assert [row.ms for row in timed] == [1.25, 1.25, None, None]
+    assert "1.25" in table(timed).splitlines()[1]
+    plot(timed, tmp_path / "c.png", full=0.5)
+    assert (tmp_path / "c.png").stat().st_size > (tmp_path / "b.png").stat().st_size
     assert (tmp_path / "a.png").read_bytes()[:4] == (tmp_path / "b.png").read_bytes()[:4] == b"\x89PNG"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ from pixnar.shortlist.lists import defaults
 from pixnar.shortlist.sweep import KMEANS, LEARNED, Chooser, Row, sweep, table
 from pixnar.shortlist.sweep import plot as draw
 from pixnar.train.data import TrainingData
+
+_TIMED = 100  # queries whose scoring is timed
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,18 @@ def sweep_index(
         finally:
             retriever.shortlist = None
 
+    def cost(chooser: Chooser) -> float:
+        """Milliseconds a query, each the best of three."""
+        times = []
+        for query in asked[:_TIMED]:
+            runs = []
+            for _ in range(3):
+                began = time.perf_counter()
+                retriever.scorer.one(query.x, query.own, chooser.tokens(query.x[0], query.own))
+                runs.append((time.perf_counter() - began) * 1e3)
+            times.append(min(runs))
+        return float(np.mean(times))
+
     x0, targets = examples(model, data, 0)
     m, r, _ = defaults(len(data.vocabulary), len(x0))
     vectors = []
@@ -97,6 +112,7 @@ def sweep_index(
         extra=[query.own for query in asked],
         quality=quality,
         full=full,
+        cost=cost,
         progress=progress,
     )
     if plot is not None:

@@ -30,6 +30,7 @@ class Chooser(Protocol):
 
 
 Quality = Callable[[Chooser], float]
+Cost = Callable[[Chooser], float]
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Row:
     share: float  # of the vocabulary
     quality: float | None = None
     lost: float | None = None  # quality of the full softmax minus this one
+    ms: float | None = None  # mean time to choose the tokens of a query and score them
 
 
 @dataclass(frozen=True)
@@ -74,25 +76,26 @@ def sweep(
     extra: Sequence[ArrayLike] | None = None,
     quality: Quality | None = None,
     full: float | None = None,
+    cost: Cost | None = None,
     progress: Progress | None = None,
 ) -> list[Row]:
     """A row for each of `vectors` (a kind, e.g. `LEARNED`, and its c [m, d]; several m are several entries), r and k.
 
     `needed` are the tokens each query x_0 should find and `extra` those it brings itself. `rows` and `bias` are the
     head's, the end token last. `direct` are the sizes to show the exact top-K at; without it, those the lists came to.
-    `quality` measures a shortlist (MRR@10, say), `full` is what scoring every token reaches.
+    `quality` measures a shortlist (MRR@10, say), `full` is what scoring every token reaches; `cost` takes its time.
     """
     queries = _Queries(x0, needed, extra, len(rows) - 1)
     found: list[Row] = []
     for number, (kind, c) in enumerate(vectors):
         for one in _cuts(c, rows, bias, r, k):
             made = (kind, len(c), one.lists.shape[1], one.k)
-            found.append(_with_quality(queries.row(one, *made), one, quality, full))
+            found.append(_judged(queries.row(one, *made), one, quality, full, cost))
             if progress is not None:
                 progress("sweep", len(found), (number + 1) * len(r) * len(k))
     for size in sorted({round(row.size) for row in found} if direct is None else set(direct)):
         exact = Direct(rows, bias, max(1, size))
-        found.append(_with_quality(queries.row(exact, DIRECT, None, None, None), exact, quality, full))
+        found.append(_judged(queries.row(exact, DIRECT, None, None, None), exact, quality, full, None))
     return found
 
 
@@ -135,7 +138,9 @@ def _inside(needed: NDArray[np.int64], tokens: Ids) -> NDArray[np.bool_]:
     return inside
 
 
-def _with_quality(row: Row, chooser: Chooser, quality: Quality | None, full: float | None) -> Row:
+def _judged(row: Row, chooser: Chooser, quality: Quality | None, full: float | None, cost: Cost | None) -> Row:
+    if cost is not None:
+        row = dataclasses.replace(row, ms=cost(chooser))
     if quality is None:
         return row
     value = float(quality(chooser))
@@ -144,44 +149,55 @@ def _with_quality(row: Row, chooser: Chooser, quality: Quality | None, full: flo
 
 def table(rows: Sequence[Row]) -> str:
     """The rows as text, one line each."""
-    lines = [f"{'':20} {'m':>6} {'r':>7} {'k':>3} {'recall':>7} {'size':>9} {'of V':>7} {'quality':>8} {'lost':>7}"]
+    names = f"{'recall':>7} {'size':>9} {'of V':>7} {'quality':>8} {'lost':>7} {'ms':>7}"
+    lines = [f"{'':20} {'m':>6} {'r':>7} {'k':>3} {names}"]
     for row in rows:
         made = " ".join(f"{_shown(value):>{width}}" for value, width in ((row.m, 6), (row.r, 7), (row.k, 3)))
-        gains = f"{_shown(row.quality):>8} {_shown(row.lost):>7}"
+        gains = f"{_shown(row.quality):>8} {_shown(row.lost):>7} {'-' if row.ms is None else f'{row.ms:.2f}':>7}"
         lines.append(f"{row.kind:20} {made} {row.recall:7.1%} {row.size:9,.0f} {row.share:7.2%} {gains}")
     return "\n".join(lines)
 
 
 def plot(rows: Sequence[Row], path: str | os.PathLike[str], full: float | None = None) -> None:
-    """Recall, and quality where it was measured, against the mean length of the shortlist, as a PNG picture."""
+    """Recall and quality against the mean length of the shortlist, and quality against time, as a PNG picture."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtraError("a plot", "plot") from error
     ranked = [row for row in rows if row.quality is not None]
-    figure = Figure(figsize=(10 if ranked else 5.5, 4), layout="constrained")
-    axes = figure.subplots(1, 2 if ranked else 1, squeeze=False)[0]
+    timed = [row for row in ranked if row.ms is not None]
+    panels = 1 + bool(ranked) + bool(timed)
+    figure = Figure(figsize=(5.2 * panels, 4), layout="constrained")
+    axes = figure.subplots(1, panels, squeeze=False)[0]
     _curves(axes[0], [(row, row.recall) for row in rows], "recall of needed tokens")
     if ranked:
         _curves(axes[1], [(row, row.quality or 0.0) for row in ranked], "quality")
-        if full is not None:
-            axes[1].axhline(full, color="black", lw=1, ls=":", label="every token")
+    if timed:
+        _curves(axes[2], [(row, row.quality or 0.0) for row in timed], "quality", "ms to choose and score", "ms")
+    for axis in axes[1:] if full is not None else ():
+        axis.axhline(full, color="black", lw=1, ls=":", label="every token")
     for axis in axes:
         axis.legend(fontsize=7)
     with atomic_write(path) as file:
         figure.savefig(file, dpi=150, format="png")
 
 
-def _curves(axis: Any, points: Sequence[tuple[Row, float]], what: str) -> None:
+def _curves(
+    axis: Any,
+    points: Sequence[tuple[Row, float]],
+    what: str,
+    against: str = "mean tokens in the shortlist",
+    by: str = "size",
+) -> None:
     """One line for each kind, m and k."""
     groups: dict[tuple[str, int | None, int | None], list[tuple[float, float]]] = {}
     for row, value in points:
-        groups.setdefault((row.kind, row.m, row.k), []).append((row.size, value))
+        groups.setdefault((row.kind, row.m, row.k), []).append((getattr(row, by), value))
     for (kind, m, k), values in groups.items():
         label = kind if m is None else f"{kind}, m = {m:,}, k = {k}"
         style = {"color": "black"} if kind == DIRECT else {"ls": "--"} if kind == KMEANS else {}
         axis.plot(*zip(*sorted(values), strict=True), marker="o", ms=3, lw=1, label=label, **style)
-    axis.set(xlabel="mean tokens in the shortlist", ylabel=what, xscale="log")
+    axis.set(xlabel=against, ylabel=what, xscale="log")
     axis.spines[["top", "right"]].set_visible(False)
 
 

@@ -5,7 +5,16 @@ slot (centroids, fast vocabulary projection), and the learned list per query tha
 """
 
 from pixnar.softmax.clusters import PerSlotLists, active_lists, centroid_lists, nearest_of
-from pixnar.softmax.methods import Full, LearnedShortlist, Preview, Softmax, Top, int4_preview, low_rank_preview
+from pixnar.softmax.methods import (
+    Full,
+    LearnedShortlist,
+    Preview,
+    Softmax,
+    Top,
+    int4_preview,
+    low_rank_preview,
+    main_directions,
+)
 
 __all__ = [
     "Full",
@@ -18,5 +27,6 @@ __all__ = [
     "centroid_lists",
     "int4_preview",
     "low_rank_preview",
+    "main_directions",
     "nearest_of",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
@@ -116,22 +116,22 @@ def each_query(one: Callable[[Floats, int], Top], x: Floats, threads: int) -> To
         return list(chain.from_iterable(pool.map(lambda vectors: one(vectors, 1), x)))
 
 
-def low_rank_preview(rows: HeadRows, width: int, keep: int, name: str) -> Preview:
-    """A preview by the `width` main directions of the rows, from the eigenvectors of their Gram matrix.
+def main_directions(rows: HeadRows) -> Floats:
+    """The eigenvectors of the rows' Gram matrix, the main one first, as columns: U Σ Vᵀ without holding U."""
+    gram = np.zeros((rows.dim, rows.dim))
+    for begin in range(0, rows.count, _CHUNK):
+        piece = rows.decoded(slice(begin, begin + _CHUNK))
+        gram += piece.T @ piece
+    return np.ascontiguousarray(np.linalg.eigh(gram)[1][:, ::-1], dtype=np.float32)
+
+
+def low_rank_preview(rows: HeadRows, width: int, keep: int, name: str, directions: Floats | None = None) -> Preview:
+    """A preview by the `width` main directions of the rows.
 
     With an eighth of the width this is SVD-softmax; HiRE's low-rank form keeps more directions and fewer tokens.
     """
-    gram = np.zeros((rows.dim, rows.dim))
-    for piece in _pieces(rows):
-        gram += piece.T @ piece
-    _, directions = np.linalg.eigh(gram)
-    turn = np.ascontiguousarray(directions[:, ::-1][:, :width], dtype=np.float32)
-    turned = np.empty((rows.count, width), np.float32)
-    begin = 0
-    for piece in _pieces(rows):
-        turned[begin : begin + len(piece)] = piece @ turn
-        begin += len(piece)
-    return Preview(name, rows, HeadRows.build(turned, rows.bias, format="int8"), turn, keep)
+    turn = np.ascontiguousarray((main_directions(rows) if directions is None else directions)[:, :width])
+    return Preview(name, rows, HeadRows.build(_Decoded(rows, turn), rows.bias, format="int8"), turn, keep)
 
 
 def int4_preview(rows: HeadRows, keep: int, name: str = "HiRE, 4 bits") -> Preview:
@@ -140,17 +140,12 @@ def int4_preview(rows: HeadRows, keep: int, name: str = "HiRE, 4 bits") -> Previ
 
 
 class _Decoded:
-    """The rows in 32 bits, decoded as they are sliced."""
+    """The rows in 32 bits, turned or as they are, decoded as they are sliced."""
 
-    def __init__(self, rows: HeadRows) -> None:
-        self._rows = rows
-        self.shape = (rows.count, rows.dim)
+    def __init__(self, rows: HeadRows, turn: Floats | None = None) -> None:
+        self._rows, self._turn = rows, turn
+        self.shape = (rows.count, rows.dim if turn is None else turn.shape[1])
 
     def __getitem__(self, piece: slice) -> Floats:
-        return self._rows.decoded(np.arange(*piece.indices(self.shape[0])))
-
-
-def _pieces(rows: HeadRows) -> Iterator[Floats]:
-    decoded = _Decoded(rows)
-    for begin in range(0, rows.count, _CHUNK):
-        yield decoded[begin : begin + _CHUNK]
+        decoded = self._rows.decoded(piece)
+        return decoded if self._turn is None else decoded @ self._turn
