@@ -47,7 +47,7 @@ import sys
 class Forbid:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in ("torch", "transformers", "safetensors", "onnx"):
-            raise ImportError(f"{name} is not here")
+            raise ModuleNotFoundError(f"{name} is not here", name=name)
 sys.meta_path.insert(0, Forbid())
 import json, pixnar
 index = pixnar.Index.load(sys.argv[1])
@@ -69,6 +69,16 @@ def test_searching_needs_no_torch(index: Path) -> None:
     assert done.returncode == 0, done.stderr
     here = [[list(hit) for hit in hits] for hits in Index.load(index).search_batch(QUERIES, k=5)]
     assert json.loads(done.stdout) == here
+
+
+def test_training_without_torch_is_one_line(corpus: Path) -> None:
+    code = NO_TORCH.split("import json")[0] + "from pixnar.cli import main\nmain(sys.argv[1:])"
+    command = [sys.executable, "-c", code, "fit", str(corpus / "corpus"), "-o", str(corpus / "never")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("pixnar: this command needs torch")
+    assert done.stderr.count("\n") == 1
+    assert not (corpus / "never").exists()
 
 
 @pytest.mark.parametrize("shortlist", [True, False])

@@ -12,6 +12,7 @@ from pixnar.cli.common import app
 from pixnar.errors import PixnarError
 
 _STOPPED = 130  # what a shell calls the end by Ctrl-C; typer turns Ctrl-C into an exit with this code
+_EXTRAS = dict.fromkeys(("torch", "transformers", "safetensors", "onnx"), "train")  # needed from the first line on
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -29,6 +30,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         sys.exit(0)
     except (OSError, MemoryError) as error:
         _fail(f"{error.__class__.__name__}: {error}")
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            raise
+        _fail(f"this command needs {package}, which is not installed: pip install 'pixnar[{_EXTRAS[package]}]'")
     except Exception as error:
         if not hasattr(error, "format_message"):  # everything typer raises about wrong usage has it
             raise
