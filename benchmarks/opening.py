@@ -47,7 +47,7 @@ from pixnar.shortlist.lists import PAPER, Shortlist
 from pixnar.storage import atomic_write
 from pixnar.vocab import Vocabulary
 
-from .environment import environment
+from .environment import environment, resident_mb
 from .generate import _concatenate, _mix, _words
 
 _WORDS = 60_000  # that phrases are made of
@@ -77,20 +77,31 @@ def run(
     """Measure, print a table, and write all figures to `out`; the index stays in `folder` if one is given."""
     console = console or Console()
     with tempfile.TemporaryDirectory() as scratch:
-        where = (folder or Path(scratch)) / f"opening-{tokens}-{docids}"
+        sizes = (tokens, docids, documents, dimensions, lists, list_length, seed)
+        where = (folder or Path(scratch)) / f"opening-{'-'.join(map(str, sizes))}"
         if not (where / manifest.NAME).is_file():
+            shutil.rmtree(where, ignore_errors=True)  # what an interrupted run left
             console.print(f"writing an index of {tokens:,} tokens and {docids:,} docids …")
-            sizes = (tokens, docids, documents, dimensions, lists, list_length, seed)
             _apart(write_index, where, *sizes)
+        shutil.rmtree(where / ENCODER, ignore_errors=True)
         if encoder_of is not None:
-            shutil.copytree(encoder_of / ENCODER, where / ENCODER, dirs_exist_ok=True)
+            shutil.copytree(encoder_of / ENCODER, where / ENCODER)
         size = sum(path.stat().st_size for path in where.rglob("*") if path.is_file())
         _forget(where)
         cold = _apart(_measure, where)
         warm = [_apart(_measure, where) for _ in range(repeats)]
     results = {
         "environment": environment("numpy"),
-        "settings": {"tokens": tokens, "docids": docids, "documents": documents, "seed": seed, "repeats": repeats},
+        "settings": {
+            "tokens": tokens,
+            "docids": docids,
+            "documents": documents,
+            "dimensions": dimensions,
+            "lists": [lists, list_length],
+            "encoder": encoder_of is not None,
+            "seed": seed,
+            "repeats": repeats,
+        },
         "bytes": size,
         "cold": cold,
         "warm": {name: min(one[name] for one in warm) for name in warm[0]},
@@ -201,11 +212,11 @@ def opened(where: Path, *, warm_up: bool = False) -> Retriever:
 
 
 def _measure(where: Path) -> dict[str, float]:
-    before = _resident()
+    before = resident_mb()
     started = time.perf_counter()
     retriever = opened(where)
     loaded = time.perf_counter()
-    resident = _resident()
+    resident = resident_mb()
     retriever.ngrams.of(_QUERY)
     encoded = time.perf_counter()
     retriever.warm_up()
@@ -214,14 +225,10 @@ def _measure(where: Path) -> dict[str, float]:
         "open s": loaded - started,
         "first n-grams s": encoded - loaded,
         "warm_up s": warmed - encoded,
-        "resident mb": (resident - before) / 1e6,
-        "after warm_up mb": (_resident() - before) / 1e6,
+        "resident mb": resident - before,
+        "after warm_up mb": resident_mb() - before,
         "peak mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
     }
-
-
-def _resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _forget(where: Path) -> None:

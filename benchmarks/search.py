@@ -19,23 +19,26 @@ from rich.console import Console
 from rich.table import Table
 
 from pixnar.corpus import open_corpus
-from pixnar.errors import MissingExtraError
+from pixnar.errors import CorpusError, MissingExtraError
+from pixnar.evaluate.metrics import mrr_at
 from pixnar.evaluate.queries import read_queries
 from pixnar.head import HeadRows
 from pixnar.index import Index
 from pixnar.index.explain import staged
 from pixnar.index.retriever import EVERYTHING
-from pixnar.search import SlotScores
-from pixnar.softmax import Full
+from pixnar.scoring import Priors
+from pixnar.search.query import QueryScorer
 from pixnar.storage import atomic_write
 from pixnar.vocab import normalize
 
-from .environment import environment
+from .environment import environment, resident_mb
 
 Floats = NDArray[np.float32]
-Search = Callable[[str], Any]
+Search = Callable[[str], list[str]]  # the ids of the best documents
 CLOVER_ROWS = 128_000  # of the paper's word-piece vocabulary
 STAGES = ("tokenise", "encode", "shortlist", "score", "decode", "evidence", "fuse", "map")
+PIXNAR = "pixnar"
+_POINTS = {"p50": (50, 1), "p99": (99, 100), "p99.9": (99.9, 1000)}  # and of how many values it means something
 
 
 def run(
@@ -43,8 +46,8 @@ def run(
     corpus: str,
     *,
     wordpiece: str | None = None,
-    queries: int = 300,
-    repeats: int = 3,
+    queries: int = 1000,
+    repeats: int = 2,
     k: int = 10,
     seconds: float = 3.0,
     rivals: bool = True,
@@ -52,30 +55,38 @@ def run(
 ) -> dict[str, Any]:
     """Measure an index on dev queries, beside a word-piece index, BM25 and dense retrieval."""
     console = Console()
-    index, source = Index.load(folder, threads=1), open_corpus(corpus)
-    texts = read_queries(source, "dev", queries).texts
-    resident = _resident()
-    systems: dict[str, Search] = {"pixnar": lambda text: index.search(text, k)}
-    docids_only = _docids_only(index, k)
-    systems["pixnar, docids alone"] = docids_only
-    facts: dict[str, Any] = {"queries": len(texts), "resident_mb": resident, "k": k}
-    facts |= {"tokens": index.retriever.scorer.head.count - 1, "slots": index.retriever.scorer.slots}
+    index, source = Index.load(folder, threads=1, warm_up=True), open_corpus(corpus)
+    dev = read_queries(source, "dev", queries)
+    if not len(dev):
+        raise CorpusError(f"{source.name} has no dev split: give a corpus with judged queries")
+    systems: dict[str, Search] = {
+        PIXNAR: lambda text: [hit.doc_id for hit in index.search(text, k)],
+        "pixnar, docids alone": _docids_only(index, k),
+    }
+    for text in dev.texts[:100]:
+        systems[PIXNAR](text)
+    facts: dict[str, Any] = {"queries": len(dev), "resident_mb": round(resident_mb(), 1), "k": k}
+    facts |= {"tokens": index.rows.count - 1, "slots": index.retriever.scorer.slots}
+    facts |= {"encoder": index.manifest["facts"].get("served", {}).get("encoder")}
     if wordpiece is not None:
-        clover = Index.load(wordpiece, threads=1)
-        facts["word-piece slots"] = clover.retriever.scorer.slots
-        systems["word-pieces, full softmax over 128 K"] = _clover(clover, k)
+        clover = Index.load(wordpiece, threads=1, warm_up=True)
+        rows = max(CLOVER_ROWS, clover.rows.count)
+        facts |= {"word-piece slots": clover.retriever.scorer.slots, "word-piece rows": rows}
+        systems[f"word-pieces, all of {rows:,} rows"] = _clover(clover, rows, k)
     if rivals:
         console.print("indexing for BM25 and dense retrieval")
         systems |= _rivals(index, source, k)
-    times = _times(systems, texts, repeats)
-    stages = _stages(index, texts, repeats, k)
-    rates = {callers: _rate(systems["pixnar"], texts, callers, seconds) for callers in (1, 2, 4, 8, 16)}
+    times, found = _times(systems, dev.texts, repeats)
+    quality = {name: mrr_at(answers, dev.relevant, 10) for name, answers in found.items()}
     results = {
         "environment": environment("numpy", "onnxruntime", "bm25s", "faiss-cpu"),
         "facts": facts,
+        "mrr10": quality,
         "latency_ms": times,
-        "stages_us": stages,
-        "queries_per_second": rates,
+        "stages_us": _stages(index, dev.texts, repeats, k),
+        "queries_per_second": {
+            callers: _rate(systems[PIXNAR], dev.texts, callers, seconds) for callers in (1, 2, 4, 8, 16)
+        },
     }
     if out:
         with atomic_write(out) as file:
@@ -88,39 +99,35 @@ def _docids_only(index: Index, k: int) -> Search:
     """The engine alone: what the model and its docids find, nothing fused."""
     retriever = index.retriever
 
-    def search(text: str) -> Any:
+    def search(text: str) -> list[str]:
         normal = normalize(text)
         query = retriever.queries([normal], *index.encoder.query_vectors([normal]))[0]
-        return retriever.decode(retriever.scored(query), k)
+        return [hit.doc_id for hit in retriever.decode(retriever.scored(query), k)]
 
     return search
 
 
-def _clover(index: Index, k: int) -> Search:
-    """A word-piece model as CLOVERv2 is: every row scored at every slot, with as many rows as the paper's."""
-    retriever = index.retriever
-    scorer = retriever.scorer
-    rows = index.rows
-    missing = max(0, CLOVER_ROWS - rows.count)
-    more = np.random.default_rng(0).standard_normal((missing, rows.dim)).astype(np.float32)
-    bias = np.zeros(rows.count, np.float32) if rows.bias is None else rows.bias
-    padded = HeadRows.build(
-        np.concatenate([rows.decoded(slice(None)), more * 1e-3]),
-        np.concatenate([bias, np.full(missing, -1e6, np.float32)]),
-    )
-    full = Full(padded)
-    end, priors, log_z = rows.count - 1, scorer.priors.tokens, scorer.log_z
-    rule = scorer.rule
+def _clover(index: Index, rows: int, k: int) -> Search:
+    """A word-piece model as CLOVERv2 is: every row scored at every slot, with as many rows as the paper's.
 
-    def search(text: str) -> Any:
+    Rows that are missing are put before the end of a docid, so unlikely that none is ever named.
+    """
+    old, head = index.retriever.scorer, index.rows
+    missing = rows - head.count
+    more = 1e-3 * np.random.default_rng(0).standard_normal((missing, head.dim)).astype(np.float32)
+    dense = head.decoded(slice(None))
+    bias = np.zeros(head.count, np.float32) if head.bias is None else head.bias
+    unlikely = np.full(missing, -1e6, np.float32)
+    padded = HeadRows.build(
+        np.concatenate([dense[:-1], more, dense[-1:]]), np.concatenate([bias[:-1], unlikely, bias[-1:]])
+    )
+    priors = Priors(np.append(old.priors.tokens, np.full(missing, -20, np.float32)), old.priors.ends)
+    scorer = QueryScorer(padded, old.log_z, priors, old.rule.with_(order="slots", floor="zero", copy=0.0))
+    retriever = index.retriever.with_scorer(old.with_rule(scorer.rule))  # the decoder knows the table's tokens only
+
+    def search(text: str) -> list[str]:
         x, _ = index.encoder.query_vectors([normalize(text)])
-        slots = []
-        for t, (ids, logits) in enumerate(full.top(x, 100)):
-            kept = ids < end
-            ids, logits = ids[kept], logits[kept]
-            slots.append((ids, (logits - log_z[t + 1] - rule.prior_weight * priors[ids]) * rule.scale))
-        scores = SlotScores.sparse(slots, np.zeros(len(slots), np.float32))
-        return retriever.decode(scores, k)
+        return [hit.doc_id for hit in retriever.decode(scorer.one(x[0], np.zeros(0, np.uint32)), k)]
 
     return search
 
@@ -132,49 +139,63 @@ def _rivals(index: Index, source: Any, k: int) -> dict[str, Search]:
         import faiss
     except ImportError as error:
         raise MissingExtraError("comparing with BM25 and dense retrieval", "baselines") from error
-    rows = list(source.docids())
-    docids = [normalize(row.docid) for row in rows]
+    docids = [(normalize(row.docid), row.doc_id) for row in source.docids()]
+    texts = [(normalize(f"{one.title} {one.text}"), one.doc_id) for one in source.documents()]
     systems: dict[str, Search] = {}
-    for name, texts in (("BM25 over docids (bm25s)", docids), ("BM25 over text (bm25s)", _texts(source))):
+    for name, pairs in (("BM25 over docids (bm25s)", docids), ("BM25 over text (bm25s)", texts)):
         bm25 = bm25s.BM25()
-        bm25.index(bm25s.tokenize(texts, show_progress=False), show_progress=False)
+        bm25.index(bm25s.tokenize([text for text, _ in pairs], show_progress=False), show_progress=False)
+        owners = [doc_id for _, doc_id in pairs]
+        depth = min(len(owners), k if pairs is texts else 10 * k)
 
-        def search(text: str, bm25: Any = bm25) -> Any:
+        def search(text: str, bm25: Any = bm25, owners: list[str] = owners, depth: int = depth) -> list[str]:
             tokens = bm25s.tokenize([normalize(text)], show_progress=False, return_ids=False)
-            return bm25.retrieve(tokens, k=k, show_progress=False)
+            best = bm25.retrieve(tokens, k=depth, show_progress=False).documents[0]
+            return _documents(best.tolist(), owners, k)
 
         systems[name] = search
-    vectors = index.retriever.vectors
-    matrix = vectors.matrix if vectors is not None else index.encoder.query_vectors(docids)[1]
+    distinct = list(dict.fromkeys(text for text, _ in docids))
+    named: dict[str, list[str]] = {}
+    for text, doc_id in docids:
+        named.setdefault(text, []).append(doc_id)
+    matrix = index.encoder.query_vectors(distinct)[1]
     faiss.omp_set_num_threads(1)
     flat = faiss.IndexFlatIP(matrix.shape[1])
     near = faiss.IndexHNSWFlat(matrix.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
     for name, made in (("dense, faiss flat", flat), ("dense, faiss HNSW", near)):
-        for begin in range(0, len(matrix), 65_536):
-            made.add(matrix[begin : begin + 65_536].astype(np.float32))
+        made.add(matrix)
 
-        def dense(text: str, made: Any = made) -> Any:
-            return made.search(index.encoder.query_vectors([normalize(text)])[1], 10 * k)
+        def dense(text: str, made: Any = made) -> list[str]:
+            vector = index.encoder.query_vectors([normalize(text)])[1]
+            rows = made.search(vector, min(len(distinct), 10 * k))[1][0]
+            return list(dict.fromkeys(doc_id for row in rows if row >= 0 for doc_id in named[distinct[row]]))[:k]
 
         systems[name] = dense
     return systems
 
 
-def _texts(source: Any) -> list[str]:
-    return [normalize(f"{document.title} {document.text}") for document in source.documents()]
+def _documents(rows: Sequence[int], owners: Sequence[str], k: int) -> list[str]:
+    """The first k different documents."""
+    return list(dict.fromkeys(owners[row] for row in rows))[:k]
 
 
-def _times(systems: dict[str, Search], texts: Sequence[str], repeats: int) -> dict[str, dict[str, float]]:
+def _times(
+    systems: dict[str, Search], texts: Sequence[str], repeats: int
+) -> tuple[dict[str, dict[str, Any]], dict[str, list[list[str]]]]:
+    """Latencies, and what was found."""
     best = np.full((len(systems), len(texts)), np.inf)
+    found: dict[str, list[list[str]]] = {name: [] for name in systems}
     for search in systems.values():
         search(texts[0])
-    for _ in range(repeats):
+    for turn in range(repeats):
         for j, text in enumerate(texts):
-            for i, search in enumerate(systems.values()):
+            for i, (name, search) in enumerate(systems.items()):
                 began = time.perf_counter()
-                search(text)
+                answer = search(text)
                 best[i, j] = min(best[i, j], (time.perf_counter() - began) * 1e3)
-    return {name: _spread(row) for name, row in zip(systems, best, strict=True)}
+                if turn == 0:
+                    found[name].append(answer)
+    return {name: _spread(row) for name, row in zip(systems, best, strict=True)}, found
 
 
 def _stages(index: Index, texts: Sequence[str], repeats: int, k: int) -> dict[str, dict[str, float]]:
@@ -187,9 +208,10 @@ def _stages(index: Index, texts: Sequence[str], repeats: int, k: int) -> dict[st
     return {stage: _spread(np.array(spent[stage])) for stage in STAGES if stage in spent}
 
 
-def _spread(values: NDArray[np.float64]) -> dict[str, float]:
-    points = {"p50": 50, "p99": 99, "p99.9": 99.9}
-    return {"mean": float(values.mean())} | {name: float(np.percentile(values, at)) for name, at in points.items()}
+def _spread(values: NDArray[np.float64]) -> dict[str, Any]:
+    """Mean and percentiles; None where there are too few values for one."""
+    points = {name: float(np.percentile(values, at)) if len(values) >= n else None for name, (at, n) in _POINTS.items()}
+    return {"mean": float(values.mean())} | points
 
 
 def _rate(search: Search, texts: Sequence[str], callers: int, seconds: float) -> float:
@@ -211,22 +233,18 @@ def _rate(search: Search, texts: Sequence[str], callers: int, seconds: float) ->
     return sum(done) / (time.perf_counter() - began)
 
 
-def _resident() -> float:
-    """Memory of this process in megabytes, mapped pages that were touched included."""
-    for line in Path("/proc/self/status").read_text().splitlines() if Path("/proc/self/status").exists() else ():
-        if line.startswith("VmRSS"):
-            return round(int(line.split()[1]) / 1024, 1)
-    return float("nan")
-
-
 def _show(console: Console, results: dict[str, Any]) -> None:
-    table = Table("system", "mean ms", "p50", "p99", "p99.9", title="latency, one query at a time")
+    table = Table("system", "dev MRR@10", "mean ms", *_POINTS, title="one query at a time")
     for name, row in results["latency_ms"].items():
-        table.add_row(name, *(f"{row[key]:.2f}" for key in ("mean", "p50", "p99", "p99.9")))
+        table.add_row(name, f"{results['mrr10'][name]:.3f}", *_shown(row, 2))
     console.print(table)
-    table = Table("stage", "mean µs", "p50", "p99", title="where pixnar's time goes")
+    table = Table("stage", "mean µs", *_POINTS, title="where pixnar's time goes")
     for name, row in results["stages_us"].items():
-        table.add_row(name, *(f"{row[key]:.0f}" for key in ("mean", "p50", "p99")))
+        table.add_row(name, *_shown(row, 0))
     console.print(table)
     rates = ", ".join(f"{callers} callers: {rate:.0f}" for callers, rate in results["queries_per_second"].items())
     console.print(f"queries a second, {rates}; {results['facts']['resident_mb']:.0f} MB resident")
+
+
+def _shown(row: dict[str, Any], digits: int) -> list[str]:
+    return ["–" if row[key] is None else f"{row[key]:.{digits}f}" for key in ("mean", *_POINTS)]

@@ -75,16 +75,20 @@ class SyntheticHead:
     def active(self, each: int, progress: Callable[[int], None] | None = None) -> PerSlotLists:
         """The tokens that are among the `each` best of some hidden state near a centre."""
         generator = np.random.default_rng((self.seed, 2))
+        end = np.array([self.rows.count - 1], np.uint32)
         lists = []
         for i, pool in enumerate(self._pools(each)):
             rows = self.rows.decoded(generator.choice(pool[: max(1, len(pool) // _NEAR)], _STATES))
             states = _SCALE * _unit(rows + _NOISE * self._noise(generator, _STATES))
-            lists.append(np.unique(np.concatenate([ids for ids, _ in self.rows.top(states, each, ids=pool)])))
+            best = [ids for ids, _ in self.rows.top(states, each, ids=pool)]
+            lists.append(np.unique(np.concatenate([*best, end])))
             if progress:
                 progress(i)
         offsets = np.concatenate([[0], np.cumsum([len(one) for one in lists])]).astype(np.int64)
         centres = nearest_of(_SCALE * self.centres)
-        return PerSlotLists("fast vocabulary projection", self.rows, centres, np.concatenate(lists), offsets)
+        return PerSlotLists(
+            "fast vocabulary projection, true groups", self.rows, centres, np.concatenate(lists), offsets
+        )
 
     def _pools(self, r: int) -> Iterator[NDArray[np.uint32]]:
         """Tokens of the groups nearest to every centre, at least `_NEAR` times as many as a list holds."""

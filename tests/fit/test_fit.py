@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -214,7 +215,15 @@ def test_killed_and_started_again(tmp_path: Path, encoder: Path) -> None:
     """Killed with SIGKILL at every stage, a fit gives the index that it would have given otherwise."""
     write_small(tmp_path / "corpus", 12, 3)
     wishes = [settings(encoder, train__steps=9, shortlist__learn=False, train__fine_tune=share) for share in (0.0, 0.5)]
-    moments = ["work/fit.json", "docids", "work/training/log.jsonl:7", "model/model.json"]
+    wishes[1].append("serve.keep_model=false")
+    moments = [
+        "work/fit.json",
+        "docids",
+        "work/training/log.jsonl:7",
+        "priors.pixnar",
+        "head.pixnar",
+        "encoder/encoder.json",
+    ]
     command = [sys.executable, "-m", "tests.fit.kills", str(tmp_path), json.dumps(wishes), json.dumps(moments)]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=250
@@ -233,6 +242,29 @@ def test_killed_and_started_again(tmp_path: Path, encoder: Path) -> None:
             if not name.startswith(("training/", "docids/"))
         }
         assert {name: broken.manifest["files"][name]["xxh3"] for name in files} == files
+        assert broken.manifest["files"].keys() == whole.manifest["files"].keys()
+        assert not list((tmp_path / f"broken{i}").rglob("*.part*"))
+
+
+def test_what_a_killed_fit_was_writing_is_not_shipped(tmp_path: Path, corpus: Path, encoder: Path) -> None:
+    wish = settings(encoder, train__steps=1, shortlist__learn=False)
+    index = tmp_path / "index"
+    with pytest.raises(KeyboardInterrupt):
+        made(corpus, index, wish, say=_interrupt_at("slots"))
+    (index / ".head.pixnar.x.part").write_bytes(b"half")
+    (index / "encoder" / ".x.part").mkdir(parents=True)
+    (index / "encoder" / ".x.part" / "encoder.onnx").write_bytes(b"half")
+    made(corpus, index, wish)
+    assert not list(index.rglob("*.part*"))
+    assert not [name for name in Index.load(index).manifest["files"] if ".part" in name]
+
+
+def _interrupt_at(word: str) -> Callable[[str], None]:
+    def say(line: str) -> None:
+        if line.startswith(word):
+            raise KeyboardInterrupt
+
+    return say
 
 
 def message_of(corpus: Path, output: Path, wish: list[str], **how: Any) -> str:

@@ -197,6 +197,26 @@ def test_new_documents_are_found(copy: Path, fused: bool) -> None:
     assert again.search("balin stapol unheard of", k=1)[0].doc_id == "new"
 
 
+def test_new_documents_are_ranked_by_their_docids(copy: Path) -> None:
+    """Also where dev gave docids no weight: nothing else is known of them."""
+    index = Index.load(with_fusion(copy, {OWN: 1.0, DENSE: 1.0}))
+    index.table.add("new", ["balin stapol unheard of"])
+    told = index.explain("stapol unheard of balin", k=DOCUMENTS + 1)
+    by_docids = [
+        hit.doc_id for hit in index.retriever.decode(index.retriever.scored(index.queries([told["query"]])[0]), 50)
+    ]
+    found = [hit["doc_id"] for hit in told["hits"]]
+    assert abs(found.index("new") - by_docids.index("new")) <= 1
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    assert set(told["hits"][found.index("new")]["sources"]) == {DOCIDS}
+
+
+def test_one_text_is_no_list_of_ids(index: Index) -> None:
+    for name in ("allow", "forbid"):
+        with pytest.raises(TypeError, match="give a list of document ids"):
+            index.search("balin", **{name: "d05"})  # type: ignore[arg-type]
+
+
 def files_of(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
 
@@ -331,6 +351,11 @@ def test_what_is_no_index(copy: Path, tmp_path: Path) -> None:
     assert "upgrade" in message
     rewritten(copy, lambda content: content | {"version": 1, "format": "other"})
     assert "not the manifest of an index" in refused(copy)
+    for text in ('{"format": "pixnar-index", "version": "2"}', '{"format": "pixnar-index", "version": 2, "files": []}'):
+        (copy / "manifest.json").write_text(text)
+        assert "damaged" in refused(copy)
+    (copy / "manifest.json").write_text('{"format": "pixnar-index", "version": 1, "files": {}}')
+    assert "earlier release" in refused(copy)
     for text in ("[]", "{}", "{", '{"format": "pixnar-index"}', '{"format": "pixnar-index", "version": 1}'):
         (copy / "manifest.json").write_text(text)
         refused(copy)
@@ -343,6 +368,38 @@ def test_parts_that_do_not_fit(copy: Path, home: Path, tmp_path: Path) -> None:
     shutil.rmtree(copy / "docids")
     shutil.copytree(tmp_path / "other" / "docids", copy / "docids")
     assert "tokens" in refused(copy)
+
+
+def test_an_encoder_that_does_not_fit(copy: Path, home: Path, tmp_path: Path) -> None:
+    wish = settings(home / "encoder", model__slots=2, train__steps=1, shortlist__learn=False)
+    fit(home / "corpus", tmp_path / "other", override(Recipe(), wish), cache=home / "cache", threads=1)
+    rewritten(copy, lambda content: content | {"files": {}})
+    shutil.rmtree(copy / "encoder")
+    shutil.copytree(tmp_path / "other" / "encoder", copy / "encoder")
+    assert "2 slots" in refused(copy)
+
+
+def test_a_damaged_shortlist_is_one_line(copy: Path) -> None:
+    """Whatever token it names, and numbers that are none."""
+    path = copy / "shortlist.pixnar"
+    sound = Shortlist.load(path)
+    c, lists = sound.c.copy(), sound.lists.copy()
+    for token in (10**6, 0xFFFFFF00, 0xFFFFFFFF):
+        lists[:, 3] = token
+        Shortlist(c, lists, sound.k).save(path)
+        with pytest.raises(FileFormatError, match="shortlist is damaged") as caught:
+            Index.load(with_sizes(copy)).search("balin")
+        assert "\n" not in str(caught.value)
+    c[:, 1] = np.nan
+    Shortlist(c, sound.lists.copy(), sound.k).save(path)
+    with pytest.raises(FileFormatError, match="shortlist is damaged"):
+        Index.load(with_sizes(copy)).search("balin")
+
+
+def with_sizes(folder: Path) -> Path:
+    """The same folder, its manifest without a list of files."""
+    rewritten(folder, lambda content: content | {"files": {}})
+    return folder
 
 
 def test_docids_of_an_index_change_by_its_folder(copy: Path) -> None:

@@ -163,8 +163,8 @@ def search(
     wordpiece: Annotated[
         Path | None, typer.Option(help="An index with word-piece targets (vocab.kind = wordpiece) to compare with.")
     ] = None,
-    queries: Annotated[int, typer.Option(help="Dev queries.", min=1)] = 300,
-    repeats: Annotated[int, typer.Option(help="Times every query is asked; its best time counts.", min=1)] = 3,
+    queries: Annotated[int, typer.Option(help="Dev queries.", min=1)] = 1000,
+    repeats: Annotated[int, typer.Option(help="Times every query is asked; its best time counts.", min=1)] = 2,
     k: Annotated[int, typer.Option("-k", help="Documents wanted.", min=1)] = 10,
     seconds: Annotated[float, typer.Option(help="Seconds for each number of callers.", min=0.1)] = 3.0,
     rivals: Annotated[bool, typer.Option(help="Also BM25 (bm25s) and dense retrieval (faiss).")] = True,

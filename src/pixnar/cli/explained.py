@@ -39,8 +39,8 @@ def show(told: dict[str, Any], console: Console | None = None) -> None:
 
 
 def _hits(told: dict[str, Any]) -> Table:
-    sources = list(told["hits"][0]["sources"]) if told["hits"] else []
-    table = Table("", "score", "document", "docids that speak for it: what each token adds", *sources, box=None)
+    sources = list(dict.fromkeys(name for hit in told["hits"] for name in hit["sources"]))
+    table = Table("", "score", "document", "best docids; each token with its best score", *sources, box=None)
     for place, hit in enumerate(told["hits"], 1):
         docids = "\n".join(
             f"{one['score']:.2f}  " + " | ".join(f"{escape(token)} {score:.1f}" for token, score in one["tokens"])

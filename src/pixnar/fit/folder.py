@@ -10,7 +10,8 @@ from typing import Any
 
 from pixnar.corpus import Corpus
 from pixnar.errors import PixnarError
-from pixnar.index.manifest import NAME
+from pixnar.index.files import DOCIDS
+from pixnar.index.manifest import NAME, UNFINISHED
 from pixnar.recipe import Recipe, to_dict
 from pixnar.storage import atomic_write, sync_folder
 
@@ -39,10 +40,17 @@ def claim(folder: Path, corpus: Corpus, recipe: Recipe, *, overwrite: bool) -> P
         if not overwrite:
             raise PixnarError(f"{place} was begun with another corpus or recipe: use those again, or give --overwrite")
         shutil.rmtree(place)
+    _sweep(place)
     note.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(note) as file:
         file.write(json.dumps(begun).encode())
     return place
+
+
+def _sweep(place: Path) -> None:
+    """Remove what a killed fit was writing; the docid table looks after its own."""
+    for path in [path for path in place.rglob(f"*{UNFINISHED}") if DOCIDS not in path.relative_to(place).parts[:1]]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def put_in_place(built: Path, folder: Path) -> None:

@@ -132,7 +132,8 @@ class _Fit:
         rule, fusion = self.choices(retriever, queries, dev)
         chosen = with_rule(retriever, rule)
         chosen.fusion = Fusion.from_dict(fusion) if fusion else None
-        self.report.facts["served"] = ship(model, chosen, dev, self.folder, self.recipe.serve, self.say)
+        chosen.drop_unweighted()
+        self.report.facts["served"] = ship(model, chosen, dev, self.folder, self.recipe.serve, self.say, self.progress)
         self._seal(rule, fusion, model)
         return self.report
 

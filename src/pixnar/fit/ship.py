@@ -17,6 +17,7 @@ from pixnar.index.files import ENCODER, HEAD
 from pixnar.index.retriever import Retriever
 from pixnar.model.export import export_onnx
 from pixnar.model.nar import Nar
+from pixnar.progress import Progress
 from pixnar.recipe import Serve
 from pixnar.search.query import QueryScorer
 
@@ -32,20 +33,30 @@ def write_rows(model: Nar, folder: Path, wish: Serve) -> HeadRows:
 
 
 def ship(
-    model: Nar, retriever: Retriever, dev: Queries, folder: Path, wish: Serve, say: Callable[[str], None]
+    model: Nar,
+    retriever: Retriever,
+    dev: Queries,
+    folder: Path,
+    wish: Serve,
+    say: Callable[[str], None],
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Write rows and encoder, and measure on dev what serving them costs; facts for the report."""
+    told = progress or (lambda *_: None)
+    told("writing what is served", 0, 4)
     rows = write_rows(model, folder, wish)
     served = retriever.with_scorer(_served(retriever.scorer, rows))
     some, home = dev.first(_QUERIES), folder / ENCODER
     export_onnx(model, home)
+    told("writing what is served", 1, 4)
     tried = {"auto": [INT8, INT8_BLOCKS] if len(some) else [], FP32: []}.get(wish.encoder, [wish.encoder])
     figures: dict[str, float] = {}
     if len(some):
         figures["trained"] = _mrr(retriever, some, *model.query_vectors(some.texts))
         figures[FP32] = _mrr(served, some, *QueryEncoder.load(home).query_vectors(some.texts))
     chosen = FP32
-    for precision in tried:
+    for done, precision in enumerate(tried, 2):
+        told(f"trying the encoder in {precision}", done, 4)
         quantize_onnx(home, precision)
         if len(some):
             encoder = QueryEncoder.load(home, precision=precision)
@@ -54,8 +65,8 @@ def ship(
             chosen = precision
             break
     choose_precision(home, chosen)
-    told = ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
-    say(f"served: rows in {wish.rows}, encoder in {chosen}" + (f"; dev MRR@10 {told}" if told else ""))
+    shown = ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
+    say(f"served: rows in {wish.rows}, encoder in {chosen}" + (f"; dev MRR@10 {shown}" if shown else ""))
     return {"rows": wish.rows, "encoder": chosen, "dev_mrr10": figures}
 
 

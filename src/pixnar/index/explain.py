@@ -61,7 +61,8 @@ def explain(index: Index, text: str, k: int, wanted: Wanted, threshold: float | 
     def sources(doc_id: str) -> dict[str, float]:
         if doc_id not in place:
             return {}
-        return {name: float(column[place[doc_id]]) for name, column in found.columns.items()}
+        values = {name: float(column[place[doc_id]]) for name, column in found.columns.items()}
+        return {name: value for name, value in values.items() if np.isfinite(value)}
 
     def docid(hit: DocumentHit | Any) -> dict[str, Any]:
         named = [[vocabulary.token(v), worth.get(v, 0.0)] for v in hit.tokens]

@@ -37,8 +37,11 @@ class Index:
     A query that equals a docid finds that docid's documents first, whatever the model thinks.
     """
 
-    def __init__(self, folder: Path, content: dict[str, Any], retriever: Retriever, encoder: TextEncoder) -> None:
+    def __init__(
+        self, folder: Path, content: dict[str, Any], retriever: Retriever, encoder: TextEncoder, rows: HeadRows
+    ) -> None:
         self.folder, self.manifest, self.retriever, self.encoder = folder, content, retriever, encoder
+        self.rows = rows  # the phrase rows as they are served
 
     @classmethod
     def load(
@@ -81,12 +84,13 @@ class Index:
             shortlist=shortlist,
             warm_up=warm_up,
         )
-        return cls(where, content, retriever, encoder)
-
-    @property
-    def rows(self) -> HeadRows:
-        """The phrase rows as they are served."""
-        return HeadRows.load(self.folder / HEAD, verify=False)
+        slots = retriever.scorer.slots
+        if isinstance(encoder, QueryEncoder) and (encoder.width, encoder.slots) != (rows.dim, slots):
+            raise FileFormatError(
+                f"{where / ENCODER} gives {encoder.slots} slots of {encoder.width} numbers, the other files have "
+                f"{slots} of {rows.dim}: copy or build the index again"
+            )
+        return cls(where, content, retriever, encoder, rows)
 
     def verify(self) -> int:
         """Check every checksum of the folder; how many files were read."""
@@ -191,4 +195,7 @@ class Index:
 
 
 def _wanted(allow: Iterable[str] | None, forbid: Iterable[str] | None, where: str | Filter | None) -> Wanted:
+    for name, given in (("allow", allow), ("forbid", forbid)):
+        if isinstance(given, str):
+            raise TypeError(f"{name} is one text: give a list of document ids")
     return Wanted(None if allow is None else list(allow), None if forbid is None else list(forbid), where)

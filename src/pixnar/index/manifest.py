@@ -14,6 +14,7 @@ from pixnar.storage import atomic_write, file_digest
 NAME = "manifest.json"
 _FORMAT, _VERSION = "pixnar-index", 2  # 2: served rows, and an encoder that needs no torch
 _KEYS = ("version", "files", "rule", "fusion", "depth", "expansion")  # without which an index cannot be opened
+UNFINISHED = ".part"  # how the names of files end that were being written when their process was killed
 _NOT_SHIPPED = ("work", NAME)  # checkpoints of an unfinished fit, and the manifest itself
 
 
@@ -45,6 +46,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise FileFormatError(f"{path} is damaged ({error}): copy or build the index again") from error
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise FileFormatError(f"{path} is not the manifest of an index: give the folder that pixnar fit wrote")
+    if not isinstance(content.get("version", _VERSION), int) or not isinstance(content.get("files", {}), dict):
+        raise FileFormatError(f"{path} is damaged (its version or files are of the wrong type): copy or build it again")
     if content.get("version", _VERSION) > _VERSION:
         raise FileFormatError(
             f"{path} has format {content['version']}, this release reads up to {_VERSION}: upgrade pixnar"
@@ -89,9 +92,9 @@ def _may_change(name: str) -> bool:
 
 def _files(folder: Path) -> Iterator[Path]:
     for where, folders, names in os.walk(folder):
-        if Path(where) == folder:
-            folders[:] = [name for name in folders if name not in _NOT_SHIPPED]
+        skipped = _NOT_SHIPPED if Path(where) == folder else ()
+        folders[:] = [name for name in folders if name not in skipped and not name.endswith(UNFINISHED)]
         for name in sorted(names):
             path = Path(where) / name
-            if path.parent != folder or name not in _NOT_SHIPPED:
+            if (path.parent != folder or name not in _NOT_SHIPPED) and path.suffix != UNFINISHED:
                 yield path

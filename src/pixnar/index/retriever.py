@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import InitVar, dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 
+_AT_ONCE = 16  # items of each thread
 DOCIDS, OWN, EXPANSION, DENSE, BM25 = "docids", "own", "expansion", "dense", "bm25"
 
 
@@ -50,6 +52,7 @@ class Candidates(NamedTuple):
 
     doc_ids: list[str]
     columns: dict[str, Floats]
+    late: NDArray[np.bool_]  # added after the fit: only their docids are known
     places: list[tuple[Decoded[DocumentHit], int]]
 
     def hit(self, number: int, score: float) -> DocumentHit:
@@ -110,6 +113,13 @@ class Retriever:
         slots, floor = self.scorer.slots, self.scorer.floors
         self.decoder = made or Decoder(self.table, slots=slots, floor=floor, warm_up=False)
 
+    def drop_unweighted(self) -> None:
+        """Leave out what the fusion gives no weight, as a search of the index does."""
+        weights = {} if self.fusion is None else self.fusion.weights
+        self.evidence = self.evidence if weights.keys() & {OWN, EXPANSION} else None
+        self.bm25 = self.bm25 if BM25 in weights else None
+        self.vectors = self.vectors if DENSE in weights else None
+
     def warm_up(self) -> None:
         """Do now what the first query would do: read the table to bound the score of every docid."""
         self.decoder.warm_up()
@@ -134,9 +144,13 @@ class Retriever:
         made = []
         for text, vectors, one in zip(texts, x, pooled, strict=True):
             own = np.sort(self.ngrams.of(text))
-            tokens = None if self.shortlist is None else self.shortlist.tokens(vectors[0], own)
-            if tokens is not None and len(tokens) and tokens[-1] >= self.table.vocab_size:
-                raise FileFormatError(f"the shortlist names token {tokens[-1]}, which is not there: build it again")
+            tokens = None
+            if self.shortlist is not None:
+                try:
+                    tokens = self.shortlist.tokens(vectors[0], own, self.table.vocab_size)
+                except (ValueError, TypeError) as error:
+                    reason = str(error).partition("\n")[0]
+                    raise FileFormatError(f"the shortlist is damaged ({reason}): build the index again") from error
             made.append(Query(text, vectors, one, own, tokens))
         return made
 
@@ -194,6 +208,7 @@ class Retriever:
         return Candidates(
             [found[i] for i in order],
             {name: column[order] for name, column in columns.items()},
+            ~known[order],
             [places[i] for i in order],
         )
 
@@ -218,24 +233,29 @@ class Retriever:
             lap("decode")
             return hits
         found = self.candidates(query, scores, max(self.depth, k), wanted, lap)
-        fused = self.fusion.scores(found.columns)
+        fused = _placed(self.fusion.scores(found.columns), found)
         hits = [found.hit(i, float(fused[i])) for i in best(fused, k)]
         lap("fuse")
         return hits
 
     def spread(self, work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
         """Run work on some threads, in order."""
-        if isinstance(items, Sequence) and len(items) < 2:
+        if self.threads < 2 or (isinstance(items, Sequence) and len(items) < 2):
             return [work(item) for item in items]
-        with ThreadPoolExecutor(self.threads) as pool:
-            return list(pool.map(work, items))
+        done: list[Any] = []
+        rest = iter(items)
+        with ThreadPoolExecutor(self.threads) as pool:  # which would take all items at once: their scores are large
+            while some := list(islice(rest, _AT_ONCE * self.threads)):
+                done += pool.map(work, some)
+        return done
 
     def _whole_columns(self, query: Query) -> dict[str, Floats]:
         """Scores of all documents by what does not depend on docids."""
         columns = {}
+        weights = None if self.fusion is None else self.fusion.weights
         if self.evidence is not None:
             columns[OWN] = self.evidence.own(query.text)
-            if self.expansion:
+            if self.expansion and (weights is None or EXPANSION in weights):
                 columns[EXPANSION] = self.evidence.expansion(
                     *self.scorer.expansion(query.x, self.expansion, query.tokens)
                 )
@@ -248,6 +268,18 @@ class Retriever:
         if wanted.allow is not None:
             doc_ids = sorted(set(doc_ids) & set(wanted.allow))
         return self._decoded(scores, len(doc_ids), Wanted(doc_ids, wanted.forbid, wanted.where))
+
+
+def _placed(fused: Floats, found: Candidates) -> Floats:
+    """Documents added after the fit are ranked by their docids: as high as they are among all by these alone."""
+    if not found.late.any() or found.late.all():
+        return found.columns[DOCIDS] if found.late.all() else fused
+    known = -np.sort(-fused[~found.late])
+    others = np.sort(found.columns[DOCIDS][~found.late])
+    better = len(others) - np.searchsorted(others, found.columns[DOCIDS][found.late], side="right")
+    placed = fused.copy()
+    placed[found.late] = known[np.minimum(better, len(known) - 1)]
+    return placed
 
 
 def _best_units(columns: Iterable[Floats], depth: int) -> NDArray[np.int64]:

@@ -104,6 +104,12 @@ class QueryScorer:
         self, x: Floats, most: int, shortlist: NDArray[np.integer] | None = None
     ) -> tuple[NDArray[np.int64], Floats]:
         """The tokens that x_0 gains most on over their prior, and the gains: what the query may also be about."""
+        if isinstance(self.head, HeadRows):
+            nothing, bag = np.zeros(0, np.uint32), self.rule.with_(order="bag")
+            parts = (self.priors, self.log_z, self.floors)
+            found = self.head.score(x, shortlist, nothing, bag, *parts, expansion=most)
+            order = np.argsort(found.expansion)
+            return found.expansion[order].astype(np.int64), found.gains[order]
         ids = None if shortlist is None else np.asarray(shortlist, np.int64)
         logits = self.head.logits(x[:1], ids)[0]
         logits = logits[:-1] if ids is None else logits

@@ -121,12 +121,16 @@ class Shortlist:
         """The vectors where the native core compares them: on one thread, which is quicker than many for so few."""
         return HeadRows.build(self.c, format="float32")
 
-    def tokens(self, x0: ArrayLike, extra: ArrayLike | None = None) -> Ids:
-        """The tokens to score for a query: the union of its k lists and of `extra`, sorted, each once."""
+    def tokens(self, x0: ArrayLike, extra: ArrayLike | None = None, vocabulary: int | None = None) -> Ids:
+        """The tokens to score for a query: the union of its k lists and of `extra`, sorted, each once.
+
+        A token that is not in a vocabulary of a given size is an error.
+        """
         more = np.zeros(0, np.uint32) if extra is None else np.asarray(extra, np.uint32)
         chosen = self.nearest(x0)
-        size = 1 + max(int(self.lists[chosen].max(initial=0)), int(more.max(initial=0)))
-        return union_of_lists(self.lists, chosen, more, size)
+        if vocabulary is None:
+            vocabulary = 1 + max(int(self.lists[chosen].max(initial=0)), int(more.max(initial=0)))
+        return union_of_lists(self.lists, chosen, more, vocabulary)
 
     def cut(self, r: int, k: int) -> Shortlist:
         """The same vectors with only the first r tokens of each list, and another k."""

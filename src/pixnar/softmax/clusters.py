@@ -36,6 +36,11 @@ class PerSlotLists:
         """See `Softmax`."""
         return self.centres.nbytes + self.ids.nbytes + self.offsets.nbytes
 
+    def scored(self, x: Floats) -> float:
+        """See `Softmax`."""
+        chosen = [int(ids[0]) for ids, _ in self.centres.top(slots_of(x), 1)]
+        return float(np.mean([self.offsets[i + 1] - self.offsets[i] for i in chosen]))
+
 
 def nearest_of(centres: Floats) -> HeadRows:
     """Rows whose best token is the nearest centre: x·c − |c|²/2 is largest where |x − c| is smallest."""

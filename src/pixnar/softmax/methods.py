@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.head import HeadRows
+from pixnar.head.formats import stride_of
 from pixnar.shortlist.lists import Shortlist
 
 Floats = NDArray[np.float32]
@@ -38,6 +39,10 @@ class Softmax(Protocol):
         """What it keeps in memory beside the rows themselves."""
         ...
 
+    def scored(self, x: Floats) -> float:
+        """How many whole rows a slot is compared with, on average."""
+        ...
+
 
 @dataclass(frozen=True)
 class Full:
@@ -53,6 +58,10 @@ class Full:
     def nbytes(self) -> int:
         """See `Softmax`."""
         return 0
+
+    def scored(self, x: Floats) -> float:
+        """See `Softmax`."""
+        return float(self.rows.count)
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,10 @@ class Preview:
         """See `Softmax`."""
         return self.cheap.nbytes + (0 if self.turn is None else self.turn.nbytes)
 
+    def scored(self, x: Floats) -> float:
+        """See `Softmax`."""
+        return float(min(self.keep, self.rows.count))
+
 
 @dataclass(frozen=True)
 class LearnedShortlist:
@@ -87,7 +100,7 @@ class LearnedShortlist:
 
     def tokens(self, x0: Floats) -> NDArray[np.uint32]:
         """The tokens that are scored, the end among them."""
-        return self.shortlist.tokens(x0, np.array([self.rows.count - 1], np.uint32))
+        return self.shortlist.tokens(x0, np.array([self.rows.count - 1], np.uint32), self.rows.count)
 
     def top(self, x: Floats, n: int, threads: int = 1) -> Top:
         """See `Softmax`."""
@@ -100,6 +113,10 @@ class LearnedShortlist:
     def nbytes(self) -> int:
         """See `Softmax`."""
         return self.shortlist.c.nbytes + self.shortlist.lists.nbytes
+
+    def scored(self, x: Floats) -> float:
+        """See `Softmax`."""
+        return float(np.mean([len(self.tokens(one[0])) for one in x]))
 
 
 def slots_of(x: Floats) -> Floats:
@@ -126,10 +143,11 @@ def main_directions(rows: HeadRows) -> Floats:
 
 
 def low_rank_preview(rows: HeadRows, width: int, keep: int, name: str, directions: Floats | None = None) -> Preview:
-    """A preview by the `width` main directions of the rows.
+    """A preview by the `width` main directions of the rows, or as many more as fit into the same bytes.
 
     With an eighth of the width this is SVD-softmax; HiRE's low-rank form keeps more directions and fewer tokens.
     """
+    width = min(rows.dim, stride_of("int8", width))
     turn = np.ascontiguousarray((main_directions(rows) if directions is None else directions)[:, :width])
     return Preview(name, rows, HeadRows.build(_Decoded(rows, turn), rows.bias, format="int8"), turn, keep)
 
