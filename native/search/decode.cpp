@@ -13,6 +13,7 @@ const char* name_of(Engine engine) {
         case Engine::inverted: return "inverted";
         case Engine::enumerate: return "enumerate";
         case Engine::beam: return "beam";
+        case Engine::accumulate: return "accumulate";
     }
     return "";
 }
@@ -57,6 +58,13 @@ Answer decode(const Shelf& shelf, const Floor& floor, std::span<const uint32_t> 
     } else if (wish.engine == Engine::enumerate || (wish.engine == Engine::automatic && few_allowed)) {
         answer.engine = Engine::enumerate;
         enumerate_allowed(shelf, scorer, *collector, effort);
+    } else if (wish.engine == Engine::accumulate || (wish.engine == Engine::automatic && wish.documents && wish.top != 1 &&
+                                                     wish.work_limit == 0 && can_accumulate(shelf, query, floor))) {
+        if (!wish.documents || wish.top == 1 || wish.work_limit != 0 || !can_accumulate(shelf, query, floor))
+            throw std::invalid_argument("accumulate is for documents by several docids, in any order, with floors and ends "
+                                        "of 0, without a work limit");
+        answer.engine = Engine::accumulate;
+        accumulate(shelf, scorer, *collector, wish.k, effort);
     } else {
         for (uint32_t s = 0; s < shelf.segments.size(); ++s) {
             const Engine engine = wish.engine == Engine::automatic ? choose(*shelf.segments[s].table, query) : wish.engine;

@@ -8,7 +8,7 @@
 
 namespace pixnar {
 
-enum class Engine { automatic, brute_force, best_first, inverted, enumerate, beam };
+enum class Engine { automatic, brute_force, best_first, inverted, enumerate, accumulate, beam };
 
 const char* name_of(Engine engine);
 

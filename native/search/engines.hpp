@@ -60,6 +60,10 @@ void best_first(Field& field, Effort& effort);
 void inverted(Field& field, Effort& effort);  // needs an indexed table
 // Every docid of the allowed documents; for filters that leave few. Knows no limit.
 void enumerate_allowed(const Shelf& shelf, const Scorer& scorer, Collector& collector, Effort& effort);
+// Documents by the log of the sum of exp, over all segments at once, without a limit; for queries that `can_accumulate`.
+constexpr uint64_t most_accumulated = uint64_t{1} << 24;  // docids: a thread keeps eight bytes for each
+bool can_accumulate(const Shelf& shelf, const Query& query, const Floor& floor);
+void accumulate(const Shelf& shelf, const Scorer& scorer, Collector& collector, size_t k, Effort& effort);
 // Over all segments at once. `by_floor` holds all tokens by falling floor; strict needs none.
 void beam(const Shelf& shelf, Query& query, const Scorer& scorer, Collector& collector, size_t width,
           std::span<const uint32_t> by_floor);

@@ -35,6 +35,7 @@ Floor::Floor(std::vector<float> floors) : values(std::move(floors)) {
         most = any ? std::max(most, value) : value;
         any = true;
     }
+    zero = any && std::all_of(values.begin(), values.end(), [](float value) { return value == 0; });
     if (!any) values.clear();
     stand_in = least;
 }

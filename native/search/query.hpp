@@ -29,6 +29,7 @@ struct Floor {
     std::vector<float> values;  // by token; empty: strict, all of them -inf
     float stand_in = 0;         // base of tokens whose floor is -inf
     float most = 0;             // greatest base
+    bool zero = false;          // whether all floors are 0
 
     Floor() = default;
     explicit Floor(std::vector<float> floors);

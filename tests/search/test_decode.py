@@ -112,7 +112,7 @@ def assert_best(rows: Sequence[Row], every: Sequence[Row], k: int, *, exactly: b
 def assert_exact(found: Any) -> None:
     assert found.exact is True
     assert found.gap == 0
-    assert found.engine in (*ENGINES[1:], "enumerate")
+    assert found.engine in (*ENGINES[1:], "enumerate", "accumulate")
 
 
 def states(docids: Names, data: st.DataObject) -> Iterator[tuple[DocidTable, Names]]:
@@ -180,6 +180,55 @@ def test_documents_equal_the_reference(order: Order, data: st.DataObject) -> Non
                 found = decoder.documents(sparse(query), how.k, aggregate=AGGREGATES[top], engine=engine, **way)
                 assert_best(document_rows(found.hits), every, how.k, exactly=top == 1)
                 assert_exact(found)
+
+
+def without_floors(query: Query) -> Query:
+    """The same query where what it does not name, and the end, score nothing."""
+    return Query(query.slots, [0.0] * len(query.ends), [0.0] * VOCAB_SIZE)
+
+
+@settings(max_examples=400)
+@given(st.data())
+def test_adding_up_equals_the_reference(data: st.DataObject) -> None:
+    """The engine for documents by several docids, in any order, where unnamed tokens and ends score 0."""
+    docids, how = data.draw(st.one_of(tables(), large_tables())), data.draw(settings_of_decoding("any"))
+    query = without_floors(data.draw(queries(wild=False)))
+    top = data.draw(st.sampled_from([None, None, 2, 3]))
+    decoder = None
+    for table, alive in states(docids, data):
+        decoder = decoder or decoder_for(table, query)
+        every = document_rows(best_documents(alive, query, EVERY, top=top, **expected(how)))
+        for way in ways(how):
+            found = decoder.documents(sparse(query), how.k, aggregate=AGGREGATES[top], engine="accumulate", **way)
+            assert found.engine == "accumulate"
+            assert found.exact
+            assert_best(document_rows(found.hits), every, how.k, exactly=False)
+            other = decoder.documents(sparse(query), how.k, aggregate=AGGREGATES[top], engine="brute", **way)
+            assert found.hits == other.hits  # to the bit, ties included
+
+
+def test_adding_up_is_not_for_everything() -> None:
+    table = DocidTable.in_memory({(1, 2): ["d1"], (3,): ["d2"]}, VOCAB_SIZE)
+    scores = SlotScores.sparse([([1], [2.0]), ([], [])], ends=[0.0, 0.0])
+    decoder = Decoder(table, slots=2, floor=np.zeros(VOCAB_SIZE, np.float32))
+    assert decoder.documents(scores, 2, order="any", aggregate="logsumexp").engine == "accumulate"
+    assert decoder.documents(scores, 2, order="any", aggregate="max").engine != "accumulate"
+    assert decoder.documents(scores, 2, order="any", aggregate="logsumexp", work_limit=5).engine != "accumulate"
+    wrong: list[tuple[Decoder, dict[str, Any]]] = [
+        (decoder, {"order": "slots", "aggregate": "logsumexp"}),
+        (decoder, {"order": "any", "aggregate": "max"}),
+        (decoder, {"order": "any", "aggregate": "logsumexp", "work_limit": 5}),
+        (Decoder(table, slots=2, floor=np.full(VOCAB_SIZE, -1, np.float32)), {"order": "any", "aggregate": 2}),
+        (Decoder(table, slots=2), {"order": "any", "aggregate": 2}),
+    ]
+    for other, how in wrong:
+        with pytest.raises(ValueError, match="accumulate is for documents"):
+            other.documents(scores, 2, engine="accumulate", **how)
+    ending = SlotScores.sparse([([1], [2.0]), ([], [])], ends=[0.0, -1.0])
+    with pytest.raises(ValueError, match="accumulate is for documents"):
+        decoder.documents(ending, 2, order="any", aggregate=2, engine="accumulate")
+    with pytest.raises(ValueError, match="accumulate is for documents"):
+        decoder.docids(scores, 2, order="any", engine="accumulate")
 
 
 @some

@@ -17,10 +17,10 @@ from pixnar.docids.snapshot import Snapshot
 from pixnar.search.hits import DocidHit, DocumentHit, Order, Tokens
 from pixnar.search.scores import SlotScores, as_floats
 
-Engine = Literal["auto", "brute", "best-first", "inverted", "enumerate"]
+Engine = Literal["auto", "brute", "best-first", "inverted", "enumerate", "accumulate"]
 
 _ORDERS = ("slots", "any", "assigned")
-_ENGINES = ("auto", "brute", "best-first", "inverted", "enumerate", "beam")
+_ENGINES = ("auto", "brute", "best-first", "inverted", "enumerate", "accumulate", "beam")
 
 
 Rows = NDArray[np.uint32]
