@@ -26,6 +26,7 @@ from rich.table import Table
 
 from pixnar import _native
 from pixnar.search import SlotScores
+from pixnar.search.decoder import ENGINES
 from pixnar.storage import atomic_write, read_container, write_container
 from pixnar.vocab import Vocabulary, load_vocabulary
 
@@ -36,7 +37,6 @@ from .generate import generate_docids
 VOCABULARY_DOCIDS = 3_000_000  # docids that the vocabulary is learned from
 VOCABULARY_SIZE = 500_000
 DOCIDS_PER_DOCUMENT = 5
-_ENGINES = ("auto", "brute", "best-first", "inverted", "enumerate", "beam")
 _ORDERS = {"slots": 0, "any": 1}
 _BATCH = 200_000
 _FEWEST = 50  # queries that give a 99th percentile
@@ -184,7 +184,7 @@ def _methods(
                 k,
                 order,
                 0.0,
-                _ENGINES.index(engine),
+                ENGINES.index(engine),
                 0,
                 False,
                 1,

@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -154,11 +155,7 @@ def _rivals(index: Index, source: Any, k: int) -> dict[str, Search]:
             return _documents(best.tolist(), owners, k)
 
         systems[name] = search
-    distinct = list(dict.fromkeys(text for text, _ in docids))
-    named: dict[str, list[str]] = {}
-    for text, doc_id in docids:
-        named.setdefault(text, []).append(doc_id)
-    matrix = index.encoder.query_vectors(distinct)[1]
+    matrix, named = _vectors(index, docids)
     faiss.omp_set_num_threads(1)
     flat = faiss.IndexFlatIP(matrix.shape[1])
     near = faiss.IndexHNSWFlat(matrix.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
@@ -167,11 +164,26 @@ def _rivals(index: Index, source: Any, k: int) -> dict[str, Search]:
 
         def dense(text: str, made: Any = made) -> list[str]:
             vector = index.encoder.query_vectors([normalize(text)])[1]
-            rows = made.search(vector, min(len(distinct), 10 * k))[1][0]
-            return list(dict.fromkeys(doc_id for row in rows if row >= 0 for doc_id in named[distinct[row]]))[:k]
+            rows = made.search(vector, min(len(matrix), 10 * k))[1][0]
+            return list(dict.fromkeys(doc_id for row in rows if row >= 0 for doc_id in named[row]))[:k]
 
         systems[name] = dense
     return systems
+
+
+def _vectors(index: Index, docids: Sequence[tuple[str, str]]) -> tuple[Floats, list[list[str]]]:
+    """The vectors of all docids, and whom each names: those of the index, or, if it fuses none, made now."""
+    vectors, units = index.retriever.vectors, index.retriever.units
+    if vectors is not None:
+        named: list[list[str]] = [[] for _ in vectors.matrix]
+        for unit, (begin, end) in enumerate(pairwise(vectors.offsets.tolist())):
+            for row in vectors.rows[begin:end].tolist():
+                named[row].append(units[unit])
+        return vectors.matrix.astype(np.float32), named
+    owners: dict[str, list[str]] = {}
+    for text, doc_id in docids:
+        owners.setdefault(text, []).append(doc_id)
+    return index.encoder.query_vectors(list(owners))[1], list(owners.values())
 
 
 def _documents(rows: Sequence[int], owners: Sequence[str], k: int) -> list[str]:

@@ -11,6 +11,7 @@ from pixnar.benchmarks import decode
 from pixnar.benchmarks.decode_queries import PROFILES, QueryMaker
 
 from pixnar import _native
+from pixnar.search.decoder import ENGINES
 from pixnar.storage import read_container
 
 
@@ -52,7 +53,7 @@ def test_the_trie_of_dicts_finds_what_the_native_beam_finds(folder: Path) -> Non
     for _ in range(20):
         scores = maker.query("peaked")
         given = (scores.tokens, scores.scores, scores.offsets, scores.ends)
-        rows = shelf.decode(floor, *given, False, 20, 0, 0.0, 5, 0, False, 1, 30, None)[1]
+        rows = shelf.decode(floor, *given, False, 20, 0, 0.0, ENGINES.index("beam"), 0, False, 1, 30, None)[1]
         assert trie.beam(scores, 20, 30) == rows.tolist()
         found += len(rows)
     assert found > 50

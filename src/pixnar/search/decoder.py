@@ -20,7 +20,7 @@ from pixnar.search.scores import SlotScores, as_floats
 Engine = Literal["auto", "brute", "best-first", "inverted", "enumerate", "accumulate"]
 
 _ORDERS = ("slots", "any", "assigned")
-_ENGINES = ("auto", "brute", "best-first", "inverted", "enumerate", "accumulate", "beam")
+ENGINES = ("auto", "brute", "best-first", "inverted", "enumerate", "accumulate", "beam")
 
 
 Rows = NDArray[np.uint32]
@@ -234,7 +234,7 @@ class Decoder:
             raise ValueError(f"dense scores of {len(scores.scores) // self._slots} tokens, the vocabulary has {size}")
         if len(scores.tokens) and int(scores.tokens.max()) >= size:
             raise ValueError(f"token id {scores.tokens.max()} is not below the vocabulary size {size}")
-        engines = _ENGINES if wish.width else _ENGINES[:-1]  # the beam has a call of its own
+        engines = ENGINES if wish.width else ENGINES[:-1]  # the beam has a call of its own
         if wish.order not in _ORDERS or wish.engine not in engines:
             raise ValueError(f"order {wish.order!r}, engine {wish.engine!r}: orders are {_ORDERS}, engines {engines}")
         if k < 0 or wish.work_limit < 0:
@@ -250,7 +250,7 @@ class Decoder:
                 k,
                 _ORDERS.index(wish.order),
                 wish.length_norm,
-                _ENGINES.index(wish.engine),
+                ENGINES.index(wish.engine),
                 wish.work_limit,
                 wish.documents,
                 wish.top,
