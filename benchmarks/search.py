@@ -156,7 +156,6 @@ def _rivals(index: Index, source: Any, k: int) -> dict[str, Search]:
 
         systems[name] = search
     matrix, named = _vectors(index, docids)
-    faiss.omp_set_num_threads(1)
     flat = faiss.IndexFlatIP(matrix.shape[1])
     near = faiss.IndexHNSWFlat(matrix.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
     for name, made in (("dense, faiss flat", flat), ("dense, faiss HNSW", near)):
@@ -168,6 +167,7 @@ def _rivals(index: Index, source: Any, k: int) -> dict[str, Search]:
             return list(dict.fromkeys(doc_id for row in rows if row >= 0 for doc_id in named[row]))[:k]
 
         systems[name] = dense
+    faiss.omp_set_num_threads(1)  # from here on: like the others
     return systems
 
 
