@@ -126,7 +126,7 @@ def test_defaults() -> None:
     assert defaults(3, 1) == (1, 1, 1)
     for size in (40_000, 128_000, 1_000_000):
         m, r, k = defaults(size, 20_000)
-        assert (m, k) == (2500, 5)
+        assert (m, k) == (2500, 5 if size == 1_000_000 else 8)
         assert r == min(20_000, 0.03 * size)
 
 

@@ -220,10 +220,15 @@ def union_of_lists(lists: Ids, chosen: ArrayLike, extra: ArrayLike, vocabulary: 
     """The tokens of the chosen ones of the lists [m, r] and the extra tokens, sorted, each once."""
     if lists.ndim != 2:
         raise ValueError(f"lists of shape {lists.shape}: give [m, r]")
+    some = np.ascontiguousarray(chosen, np.int64)
+    if not lists.flags.c_contiguous:  # cut lists: those that are chosen are copied, not all
+        if some.size and not -1 < int(some.min()) <= int(some.max()) < len(lists):
+            raise ValueError(f"lists {some.min()} to {some.max()} of {len(lists)} are chosen")
+        lists, some = np.ascontiguousarray(lists[some]), np.arange(len(some))
     return _native.union_of_lists(
         np.ascontiguousarray(lists, np.uint32).ravel(),
         lists.shape[1],
-        np.ascontiguousarray(chosen, np.int64),
+        some,
         np.ascontiguousarray(extra, np.uint32),
         vocabulary,
     )

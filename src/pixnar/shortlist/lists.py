@@ -23,19 +23,20 @@ KIND = "shrtlist"
 VERSION = 1
 PAPER = (4096, 20_000, 5)  # m, r, k of the paper
 SHARE = 0.03  # of the vocabulary in each list, below the paper's r
+SHORT_K = 8  # lists a query takes where they are shorter
 LEAST_MEMBERS = 8  # examples for each vector c_i, at least; fewer cannot teach it a list
 
 
 def defaults(vocabulary: int, examples: int) -> tuple[int, int, int]:
     """m, r and k for a vocabulary and a number of training examples.
 
-    k is the paper's 5; r is 3 % of V, at most the paper's 20,000. The k nearest lists overlap, so that the shortlist is
-    about half of k · r.
+    r is 3 % of V, at most the paper's 20,000, with which k is the paper's 5. Of shorter lists a query takes 8. They
+    overlap: the shortlist is less than half of k · r.
     """
     most, length, k = PAPER
     r = max(1, min(length, round(SHARE * vocabulary)))
     m = min(most, max(1, examples // LEAST_MEMBERS))
-    return m, r, min(k, m)
+    return m, r, min(k if r == length else SHORT_K, m)
 
 
 def token_lists(
