@@ -31,6 +31,7 @@ from pixnar.docids import DocidTable
 from pixnar.docids.documents import write_documents
 from pixnar.docids.folder import TableFolder
 from pixnar.docids.generation import write_generation
+from pixnar.encode.folder import read_note
 from pixnar.evidence.documents import DocumentEvidence
 from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.postings import Postings
@@ -77,7 +78,9 @@ def run(
     """Measure, print a table, and write all figures to `out`; the index stays in `folder` if one is given."""
     console = console or Console()
     with tempfile.TemporaryDirectory() as scratch:
-        sizes = (tokens, docids, documents, dimensions, lists, list_length, seed)
+        lent = None if encoder_of is None else read_note(encoder_of / ENCODER)
+        slots, dimensions = (_SLOTS, dimensions) if lent is None else (lent.slots, lent.width)
+        sizes = (tokens, docids, documents, dimensions, lists, list_length, slots, seed)
         where = (folder or Path(scratch)) / f"opening-{'-'.join(map(str, sizes))}"
         if not (where / manifest.NAME).is_file():
             shutil.rmtree(where, ignore_errors=True)  # what an interrupted run left
@@ -123,7 +126,15 @@ def as_table(results: dict[str, Any]) -> Table:
 
 
 def write_index(
-    where: Path, tokens: int, docids: int, documents: int, dimensions: int, lists: int, list_length: int, seed: int
+    where: Path,
+    tokens: int,
+    docids: int,
+    documents: int,
+    dimensions: int,
+    lists: int,
+    list_length: int,
+    slots: int,
+    seed: int,
 ) -> dict[str, float]:
     """An index without an encoder."""
     rng = np.random.default_rng(seed)
@@ -132,7 +143,7 @@ def write_index(
     _write_table(where / DOCIDS, vocabulary, docids, documents, rng)
     write_units(where / UNITS, [_doc_id(n) for n in range(documents)])
     uses = rng.zipf(1.5, tokens) % 100_000
-    write_priors(where / PRIORS, Priors.count(uses, [2, 3], _SLOTS), np.zeros(_SLOTS + 1, np.float32))
+    write_priors(where / PRIORS, Priors.count(uses, [2, 3], slots), np.zeros(slots + 1, np.float32))
     HeadRows.build(_Noise(tokens + 1, dimensions), np.zeros(tokens + 1, np.float32)).save(where / HEAD)
     c = rng.standard_normal((lists, dimensions), np.float32)
     listed = rng.integers(0, tokens, (lists, min(list_length, tokens)), np.uint32)

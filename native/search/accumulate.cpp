@@ -130,14 +130,8 @@ class Accumulation {
     double docids(uint32_t document) const {
         uint64_t count = 0;
         for (const Segment& in : shelf_.segments) {
-            uint32_t local = document;
-            if (!in.documents.empty()) {
-                const auto found = std::lower_bound(in.documents.begin(), in.documents.end(), document);
-                if (found == in.documents.end() || *found != document) continue;
-                local = static_cast<uint32_t>(found - in.documents.begin());
-            }
-            if (local >= in.table->documents() || in.table->rows() == 0) continue;
-            const auto [from, to] = in.table->rows_of(local);
+            uint32_t local;
+            const auto [from, to] = in.rows_of(document, local);
             count += to - from;
         }
         return static_cast<double>(count);

@@ -1,5 +1,6 @@
 // What is searched: one docid table with its floor, what has been removed from it, and which documents it speaks of.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -60,6 +61,17 @@ struct Segment {
     std::span<const uint32_t> twins;      // by row: the row of the first segment with the same tokens, or none
     static constexpr uint32_t no_twin = ~uint32_t{0};
 
+    // The docids of a document by its number: [first, last) indexes document_row; those removed are among them.
+    std::pair<uint64_t, uint64_t> rows_of(uint32_t document, uint32_t& local) const {
+        local = document;
+        if (!documents.empty()) {
+            const auto found = std::lower_bound(documents.begin(), documents.end(), document);
+            if (found == documents.end() || *found != document) return {0, 0};
+            local = static_cast<uint32_t>(found - documents.begin());
+        }
+        if (local >= table->documents() || table->rows() == 0) return {0, 0};
+        return table->rows_of(local);
+    }
     bool alive(uint64_t pair) const { return dead.empty() || !(dead[pair / 64] >> (pair % 64) & 1); }
     uint32_t document(uint64_t pair) const {
         const uint32_t local = table->pair_document(pair);
@@ -105,14 +117,8 @@ struct Shelf {
 template <class Visit> void Shelf::each_docid(uint32_t document, Visit visit) const {
     for (uint32_t s = 0; s < segments.size(); ++s) {
         const Segment& in = segments[s];
-        uint32_t local = document;
-        if (!in.documents.empty()) {
-            const auto found = std::lower_bound(in.documents.begin(), in.documents.end(), document);
-            if (found == in.documents.end() || *found != document) continue;
-            local = static_cast<uint32_t>(found - in.documents.begin());
-        }
-        if (local >= in.table->documents() || in.table->rows() == 0) continue;
-        const auto [from, to] = in.table->rows_of(local);
+        uint32_t local;
+        const auto [from, to] = in.rows_of(document, local);
         for (uint64_t i = from; i < to; ++i) {
             const uint32_t row = in.table->document_row(i);
             if (in.dead.empty() || pair_alive(in, row, local)) visit(Place{s, row});

@@ -21,7 +21,7 @@ def test_opening(tmp_path: Path) -> None:
     assert results["warm"]["open s"] > 0
     assert results["bytes"] > 100_000
     assert "warm_up" in console.export_text()
-    where = tmp_path / "opening-3000-4000-300-8-4-50-0"
+    where = tmp_path / "opening-3000-4000-300-8-4-50-6-0"
     assert manifest.verify(where) == 5
     retriever = opening.opened(where, warm_up=True)
     vocabulary = retriever.table.vocabulary

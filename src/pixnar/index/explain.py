@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pixnar.encode import QueryEncoder
+from pixnar.evidence.ranking import best
 from pixnar.index.retriever import Laps, Query, Wanted
 from pixnar.search import DocumentHit, SlotScores
 from pixnar.vocab import normalize
@@ -53,7 +53,7 @@ def explain(index: Index, text: str, k: int, wanted: Wanted, threshold: float | 
     query, scores, hits, spent = staged(index, text, k, wanted, threshold)
     size = retriever.scorer.head.count - 1
     tokens, gains = retriever.scorer.expansion(query.x, _EXPECTED, query.tokens)
-    order = np.argsort(-gains, kind="stable")
+    order = best(gains, _EXPECTED)
     found = retriever.candidates(query, scores, max(k, retriever.depth), wanted)
     place = {doc_id: i for i, doc_id in enumerate(found.doc_ids)}
     worth = _worth(scores)
@@ -118,13 +118,9 @@ def _slots(index: Index, query: Query) -> list[list[list[Any]]]:
     chances /= chances.sum(1, keepdims=True)
     told = []
     for row in chances:
-        top = _best(row, _TOKENS)
+        top = best(row, _TOKENS)
         told.append([["⏹" if ids[i] == end else vocabulary.token(int(ids[i])), float(row[i])] for i in top])
     return told
-
-
-def _best(values: NDArray[np.float32], n: int) -> NDArray[np.intp]:
-    return np.argsort(-values, kind="stable")[:n]
 
 
 def _worth(scores: SlotScores) -> dict[int, float]:

@@ -17,7 +17,7 @@ from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.ngrams import Ngrams
 from pixnar.evidence.vectors import DocidVectors
 from pixnar.index.files import BM25_FILE, EVIDENCE, PRIORS, SHORTLIST, UNITS, VECTORS, read_priors, read_units
-from pixnar.index.retriever import BM25, DENSE, EXPANSION, OWN, Retriever
+from pixnar.index.retriever import BM25, DENSE, OWN, Retriever, needed_by
 from pixnar.scoring import Priors
 from pixnar.search.query import QueryScorer
 from pixnar.shortlist.lists import Shortlist
@@ -48,15 +48,15 @@ def open_retriever(
         expansion=content["expansion"],
         threads=threads,
     )
-    weights = retriever.fusion.weights if retriever.fusion else {}
+    needed = needed_by(retriever.fusion)
     counted = {}
-    if weights.keys() & {OWN, EXPANSION}:
+    if OWN in needed:
         retriever.evidence = DocumentEvidence.load(where / EVIDENCE, table.vocabulary, verify=False)
         counted[EVIDENCE] = retriever.evidence.n_units
-    if BM25 in weights:
+    if BM25 in needed:
         retriever.bm25 = Bm25.load(where / BM25_FILE, verify=False)
         counted[BM25_FILE] = retriever.bm25.n_documents
-    if DENSE in weights:
+    if DENSE in needed:
         retriever.vectors = DocidVectors.load(where / VECTORS, verify=False)
         counted[VECTORS] = retriever.vectors.n_documents
     for name, documents in counted.items():

@@ -86,6 +86,12 @@ class Wanted(NamedTuple):
 EVERYTHING = Wanted()
 
 
+def needed_by(fusion: Fusion | None) -> set[str]:
+    """The sources that a fusion cannot do without: OWN for the evidence, whatever it is asked for, BM25 and DENSE."""
+    weights = set() if fusion is None else set(fusion.weights)
+    return (weights & {BM25, DENSE}) | ({OWN} if weights & {OWN, EXPANSION} else set())
+
+
 def scorer_of(model: Nar, priors: Priors, rule: ScoreRule) -> QueryScorer:
     """A scorer over a model's own arrays."""
     return QueryScorer(ArrayHead(*model.head.arrays()), model.log_z.cpu().numpy(), priors, rule)
@@ -115,10 +121,10 @@ class Retriever:
 
     def drop_unweighted(self) -> None:
         """Leave out what the fusion gives no weight, as a search of the index does."""
-        weights = {} if self.fusion is None else self.fusion.weights
-        self.evidence = self.evidence if weights.keys() & {OWN, EXPANSION} else None
-        self.bm25 = self.bm25 if BM25 in weights else None
-        self.vectors = self.vectors if DENSE in weights else None
+        needed = needed_by(self.fusion)
+        self.evidence = self.evidence if OWN in needed else None
+        self.bm25 = self.bm25 if BM25 in needed else None
+        self.vectors = self.vectors if DENSE in needed else None
 
     def warm_up(self) -> None:
         """Do now what the first query would do: read the table to bound the score of every docid."""
@@ -199,7 +205,7 @@ class Retriever:
         for name, column in whole.items():
             columns[name] = np.where(known, column[units], np.nan).astype(np.float32)
         if self.vectors is not None:
-            near = np.full(len(found), np.nan, np.float32)  # added later: fused with the lowest of the others
+            near = np.full(len(found), np.nan, np.float32)  # of documents added later nothing is known
             near[known] = self.vectors.best(query.pooled, units[known])
             columns[DENSE] = near
         order = sorted(range(len(found)), key=found.__getitem__)  # equals go by id

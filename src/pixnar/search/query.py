@@ -45,10 +45,10 @@ class ArrayHead:
 
     def logits(self, x: Floats, ids: NDArray[np.integer] | None = None) -> Floats:
         """See `Head`."""
-        rows, bias = (self.rows, self.bias) if ids is None else (self.rows[ids], self.bias)
-        logits: Floats = x @ rows.T
-        if bias is not None:
-            logits += bias if ids is None else bias[ids]
+        some = slice(None) if ids is None else ids
+        logits: Floats = x @ self.rows[some].T
+        if self.bias is not None:
+            logits += self.bias[some]
         return logits
 
 
@@ -90,12 +90,10 @@ class QueryScorer:
             for i, one in enumerate(logits):
                 yield self._scores(one, own[start + i], None)
 
-    def one(
-        self, x: Floats, own: NDArray[np.integer], shortlist: NDArray[np.integer] | None = None, *, threads: int = 1
-    ) -> SlotScores:
+    def one(self, x: Floats, own: NDArray[np.integer], shortlist: NDArray[np.integer] | None = None) -> SlotScores:
         """The scores of one query with vectors x [s + 1, d]; the native core does it all in one pass over the rows."""
         if isinstance(self.head, HeadRows):
-            found = self.head.score(x, shortlist, own, self.rule, self.priors, self.log_z, self.floors, threads=threads)
+            found = self.head.score(x, shortlist, own, self.rule, self.priors, self.log_z, self.floors)
             return SlotScores(found.tokens, found.scores, found.offsets, found.ends, found.is_dense)
         ids = None if shortlist is None else np.asarray(shortlist, np.int64)
         return self._scores(self._logits(x[None], ids)[0], own, ids)

@@ -154,9 +154,3 @@ class Shortlist:
         except (KeyError, ValueError, TypeError) as error:
             why = "its parts do not fit together"
             raise FileFormatError(f"{Path(path)} is no usable shortlist ({why}): build the shortlist again") from error
-
-
-def sorted_once(ids: Ids) -> Ids:
-    """The different ids, in order."""
-    ordered = np.sort(ids)
-    return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(ordered) else ordered

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pixnar.errors import MissingExtraError
 from pixnar.progress import Progress
-from pixnar.shortlist.lists import Floats, Ids, Shortlist, sorted_once, token_lists
+from pixnar.shortlist.lists import Floats, Ids, Shortlist, token_lists
 from pixnar.storage import atomic_write
 
 DIRECT = "direct top-K by x_0"
@@ -60,7 +60,7 @@ class Direct:
     def tokens(self, x0: ArrayLike, extra: ArrayLike | None = None) -> Ids:
         """The `size` best tokens, without the end token, and `extra`."""
         found = token_lists(np.asarray(x0)[None], self.rows, self.bias, self.size)[0]
-        return sorted_once(found if extra is None else np.concatenate([found, np.asarray(extra, dtype=np.uint32)]))
+        return np.unique(found if extra is None else np.concatenate([found, np.asarray(extra, dtype=np.uint32)]))
 
 
 def sweep(
