@@ -38,10 +38,10 @@ from pixnar.evidence.postings import Postings
 from pixnar.evidence.word_table import WordTable
 from pixnar.head import HeadRows
 from pixnar.index import Index, manifest
+from pixnar.index.engine import DOCIDS as DOCID_SCORE
+from pixnar.index.engine import EXPANSION, OWN, Engine
 from pixnar.index.files import DOCIDS, ENCODER, EVIDENCE, HEAD, PRIORS, SHORTLIST, UNITS, write_priors, write_units
-from pixnar.index.opening import open_retriever
-from pixnar.index.retriever import DOCIDS as DOCID_SCORE
-from pixnar.index.retriever import EXPANSION, OWN, Retriever
+from pixnar.index.opening import open_engine
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search.query import QueryScorer
 from pixnar.shortlist.lists import PAPER, Shortlist
@@ -207,10 +207,10 @@ def phrase_vocabulary(size: int) -> Vocabulary:
     return Vocabulary(arrays, {"size": size})
 
 
-def opened(where: Path, *, warm_up: bool = False) -> Retriever:
+def opened(where: Path, *, warm_up: bool = False) -> Engine:
     """What `Index.load` opens; the encoder only if there is one."""
     if (where / ENCODER).is_dir():
-        return Index.load(where, warm_up=warm_up).retriever
+        return Index.load(where, warm_up=warm_up).engine
     content = manifest.read_manifest(where)
     table = DocidTable.open(where / DOCIDS)
     rows = HeadRows.load(where / HEAD, verify=False)
@@ -219,18 +219,18 @@ def opened(where: Path, *, warm_up: bool = False) -> Retriever:
     def scorer(priors: Priors, log_z: NDArray[np.float32]) -> QueryScorer:
         return QueryScorer(rows, log_z, priors, rule)
 
-    return open_retriever(where, content, table, scorer, warm_up=warm_up)
+    return open_engine(where, content, table, scorer, warm_up=warm_up)
 
 
 def _measure(where: Path) -> dict[str, float]:
     before = resident_mb()
     started = time.perf_counter()
-    retriever = opened(where)
+    engine = opened(where)
     loaded = time.perf_counter()
     resident = resident_mb()
-    retriever.ngrams.of(_QUERY)
+    engine.ngrams.of(_QUERY)
     encoded = time.perf_counter()
-    retriever.warm_up()
+    engine.warm_up()
     warmed = time.perf_counter()
     return {
         "open s": loaded - started,

@@ -32,7 +32,7 @@ from pixnar.evidence.vectors import DocidVectors
 from pixnar.fit.lists import make_shortlist
 from pixnar.fit.parts import x_of
 from pixnar.fit.tune import docid_mrr, gather, ranked, tune_fusion, tune_rule
-from pixnar.index.retriever import BM25, DENSE, DOCIDS, EXPANSION, OWN, Query, Retriever, scorer_of
+from pixnar.index.engine import BM25, DENSE, DOCIDS, EXPANSION, OWN, Engine, Query, scorer_of
 from pixnar.index.units import Units
 from pixnar.model.build import build_model, calibrate
 from pixnar.model.encoder import MINILM, Encoder, place_of
@@ -66,7 +66,7 @@ class _Bench:
     data: TrainingData
     dev: Queries
     features: FeatureCache
-    retriever: Callable[[Nar, ScoreRule], Retriever]
+    engine: Callable[[Nar, ScoreRule], Engine]
     slots: int
     priors: Priors
     options: Train
@@ -83,8 +83,8 @@ class _Bench:
         some = self.dev.first(_TUNED)
 
         def evaluate(current: Nar) -> float:
-            retriever = self.retriever(current, rule)
-            return docid_mrr(retriever, self.queries(current, retriever)[: len(some)], some.relevant)
+            engine = self.engine(current, rule)
+            return docid_mrr(engine, self.queries(current, engine)[: len(some)], some.relevant)
 
         home = self.folder / label
         result = train(model, self.data, options, rule, self.priors, folder=home, evaluate=evaluate)
@@ -100,22 +100,22 @@ class _Bench:
         }
         return model.eval(), facts
 
-    def queries(self, model: Nar, retriever: Retriever) -> list[Query]:
-        return retriever.queries(self.dev.texts, x_of(model, self.dev.texts, self.pooled), self.pooled)
+    def queries(self, model: Nar, engine: Engine) -> list[Query]:
+        return engine.queries(self.dev.texts, x_of(model, self.dev.texts, self.pooled), self.pooled)
 
     def by_docids(self, model: Nar, rule: ScoreRule, shortlist: Any = None) -> Ranked:
-        retriever = self.retriever(model, rule)
-        retriever.shortlist = shortlist
-        queries = self.queries(model, retriever)
-        return retriever.spread(
-            lambda scores: [hit.doc_id for hit in retriever.decode(scores, 100)], retriever.slot_scores(queries)
+        engine = self.engine(model, rule)
+        engine.shortlist = shortlist
+        queries = self.queries(model, engine)
+        return engine.spread(
+            lambda scores: [hit.doc_id for hit in engine.decode(scores, 100)], engine.slot_scores(queries)
         )
 
     def tuned(self, model: Nar, start: ScoreRule, dials: Sequence[str], orders: bool = False) -> ScoreRule:
         """The start with some of its dials chosen on dev."""
-        retriever = self.retriever(model, start)
+        engine = self.engine(model, start)
         some = self.dev.first(_TUNED)
-        return tune_rule(retriever, self.queries(model, retriever)[: len(some)], some, dials=dials, orders=orders)[0]
+        return tune_rule(engine, self.queries(model, engine)[: len(some)], some, dials=dials, orders=orders)[0]
 
 
 def run(
@@ -197,9 +197,7 @@ def _corpus(
     note("+ ranking loss", bench.by_docids(model, rule))
     facts["rule"] = rule.to_dict()
     shortlist = make_shortlist(model, bench.data, ShortlistWish(minutes=1.0), seed)
-    sizes = [
-        len(q.tokens) for q in _with(bench.retriever(model, rule), shortlist, bench, model) if q.tokens is not None
-    ]
+    sizes = [len(q.tokens) for q in _with(bench.engine(model, rule), shortlist, bench, model) if q.tokens is not None]
     facts["shortlist"] = {
         "m": len(shortlist.c),
         "r": shortlist.lists.shape[1],
@@ -217,9 +215,9 @@ def _corpus(
     return rows, facts
 
 
-def _with(retriever: Retriever, shortlist: Any, bench: _Bench, model: Nar) -> list[Query]:
-    retriever.shortlist = shortlist
-    return bench.queries(model, retriever)
+def _with(engine: Engine, shortlist: Any, bench: _Bench, model: Nar) -> list[Query]:
+    engine.shortlist = shortlist
+    return bench.queries(model, engine)
 
 
 def _bench(
@@ -241,8 +239,8 @@ def _bench(
     priors = Priors.count(data.token_counts()[:-1], data.tokens.lengths, slots)
     ngrams = Ngrams(vocabulary)
 
-    def retriever(model: Nar, rule: ScoreRule) -> Retriever:
-        return Retriever(table, scorer_of(model, priors, rule), ngrams, Units.of(data.doc_ids))
+    def engine(model: Nar, rule: ScoreRule) -> Engine:
+        return Engine(table, scorer_of(model, priors, rule), ngrams, Units.of(data.doc_ids))
 
     options = replace(
         Recipe().train,
@@ -254,7 +252,7 @@ def _bench(
         softmax="sampled",
     )
     pooled = features.vectors(dev.texts).astype(np.float32)
-    return _Bench(name, data, dev, features, retriever, slots, priors, options, pooled, folder)
+    return _Bench(name, data, dev, features, engine, slots, priors, options, pooled, folder)
 
 
 def _baselines(bench: _Bench, documents: dict[str, str], note: Callable[[str, Ranked], None]) -> None:
@@ -286,28 +284,28 @@ def _evidence_and_fusion(
     facts: dict[str, Any],
 ) -> None:
     data = bench.data
-    retriever = bench.retriever(model, rule)
+    engine = bench.engine(model, rule)
     docids = [(int(d), data.docids[i]) for i, d in zip(data.pair_docid, data.pair_document, strict=True)]
     own = [(i, documents[doc_id]) for i, doc_id in enumerate(data.doc_ids)]
-    retriever.evidence = DocumentEvidence.build(data.vocabulary, docids, len(data.doc_ids))
-    queries = bench.queries(model, retriever)
-    tables = gather(retriever, queries, _DEPTH)
-    fusion = tune_fusion(tables, bench.dev, [DOCIDS, OWN, EXPANSION], retriever.unit_of)
+    engine.evidence = DocumentEvidence.build(data.vocabulary, docids, len(data.doc_ids))
+    queries = bench.queries(model, engine)
+    tables = gather(engine, queries, _DEPTH)
+    fusion = tune_fusion(tables, bench.dev, [DOCIDS, OWN, EXPANSION], engine.unit_of)
     note("+ phrases of all docids as evidence", ranked(tables, fusion))
     facts["weights, evidence"] = fusion.weights
-    retriever.evidence = DocumentEvidence.build(data.vocabulary, docids + own, len(data.doc_ids))
+    engine.evidence = DocumentEvidence.build(data.vocabulary, docids + own, len(data.doc_ids))
     texts = [text for _, text in docids + own]
-    retriever.bm25 = Bm25.build(texts, [i for i, _ in docids + own], join=True, n_documents=len(data.doc_ids))
+    engine.bm25 = Bm25.build(texts, [i for i, _ in docids + own], join=True, n_documents=len(data.doc_ids))
     if data.vectors is not None:
         vectors = data.vectors[: len(data.docids)]
-        retriever.vectors = DocidVectors.build(vectors, data.pair_docid, data.pair_document, len(data.doc_ids))
-    tables = gather(retriever, queries, _DEPTH)
+        engine.vectors = DocidVectors.build(vectors, data.pair_docid, data.pair_document, len(data.doc_ids))
+    tables = gather(engine, queries, _DEPTH)
     for label, sources in (
         ("+ phrases of the text as evidence", [DOCIDS, OWN, EXPANSION]),
         ("+ fusion with dense", [DOCIDS, OWN, EXPANSION, DENSE]),
         ("with fusion", [DOCIDS, OWN, EXPANSION, DENSE, BM25]),
     ):
-        fusion = tune_fusion(tables, bench.dev, sources, retriever.unit_of)
+        fusion = tune_fusion(tables, bench.dev, sources, engine.unit_of)
         note(label, ranked(tables, fusion))
         facts[f"weights, {label}"] = fusion.weights
         facts[f"cross-validated, {label}"] = fusion.figures.get("MRR@10 cross-validated")

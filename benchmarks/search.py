@@ -25,8 +25,8 @@ from pixnar.evaluate.metrics import mrr_at
 from pixnar.evaluate.queries import read_queries
 from pixnar.head import HeadRows
 from pixnar.index import Index
+from pixnar.index.engine import EVERYTHING
 from pixnar.index.explain import staged
-from pixnar.index.retriever import EVERYTHING
 from pixnar.scoring import Priors
 from pixnar.search.query import QueryScorer
 from pixnar.storage import atomic_write
@@ -67,12 +67,12 @@ def run(
     for text in dev.texts[:100]:
         systems[PIXNAR](text)
     facts: dict[str, Any] = {"queries": len(dev), "resident_mb": round(resident_mb(), 1), "k": k}
-    facts |= {"tokens": index.rows.count - 1, "slots": index.retriever.scorer.slots}
+    facts |= {"tokens": index.rows.count - 1, "slots": index.engine.scorer.slots}
     facts |= {"encoder": index.manifest["facts"].get("served", {}).get("encoder")}
     if wordpiece is not None:
         clover = Index.load(wordpiece, threads=1, warm_up=True)
         rows = max(CLOVER_ROWS, clover.rows.count)
-        facts |= {"word-piece slots": clover.retriever.scorer.slots, "word-piece rows": rows}
+        facts |= {"word-piece slots": clover.engine.scorer.slots, "word-piece rows": rows}
         systems[f"word-pieces, all of {rows:,} rows"] = _clover(clover, rows, k)
     if rivals:
         console.print("indexing for BM25 and dense retrieval")
@@ -98,12 +98,12 @@ def run(
 
 def _docids_only(index: Index, k: int) -> Search:
     """The engine alone: what the model and its docids find, nothing fused."""
-    retriever = index.retriever
+    engine = index.engine
 
     def search(text: str) -> list[str]:
         normal = normalize(text)
-        query = retriever.queries([normal], *index.encoder.query_vectors([normal]))[0]
-        return [hit.doc_id for hit in retriever.decode(retriever.scored(query), k)]
+        query = engine.queries([normal], *index.encoder.query_vectors([normal]))[0]
+        return [hit.doc_id for hit in engine.decode(engine.scored(query), k)]
 
     return search
 
@@ -113,7 +113,7 @@ def _clover(index: Index, rows: int, k: int) -> Search:
 
     Rows that are missing are put before the end of a docid, so unlikely that none is ever named.
     """
-    old, head = index.retriever.scorer, index.rows
+    old, head = index.engine.scorer, index.rows
     missing = rows - head.count
     more = 1e-3 * np.random.default_rng(0).standard_normal((missing, head.dim)).astype(np.float32)
     dense = head.decoded(slice(None))
@@ -124,11 +124,11 @@ def _clover(index: Index, rows: int, k: int) -> Search:
     )
     priors = Priors(np.append(old.priors.tokens, np.full(missing, -20, np.float32)), old.priors.ends)
     scorer = QueryScorer(padded, old.log_z, priors, old.rule.with_(order="slots", floor="zero", copy=0.0))
-    retriever = index.retriever.with_scorer(old.with_rule(scorer.rule))  # the decoder knows the table's tokens only
+    engine = index.engine.with_scorer(old.with_rule(scorer.rule))  # the decoder knows the table's tokens only
 
     def search(text: str) -> list[str]:
         x, _ = index.encoder.query_vectors([normalize(text)])
-        return [hit.doc_id for hit in retriever.decode(scorer.one(x[0], np.zeros(0, np.uint32)), k)]
+        return [hit.doc_id for hit in engine.decode(scorer.one(x[0], np.zeros(0, np.uint32)), k)]
 
     return search
 
@@ -173,7 +173,7 @@ def _rivals(index: Index, source: Any, k: int) -> dict[str, Search]:
 
 def _vectors(index: Index, docids: Sequence[tuple[str, str]]) -> tuple[Floats, list[list[str]]]:
     """The vectors of all docids, and whom each names: those of the index, or, if it fuses none, made now."""
-    vectors, units = index.retriever.vectors, index.retriever.units
+    vectors, units = index.engine.vectors, index.engine.units
     if vectors is not None:
         named: list[list[str]] = [[] for _ in vectors.matrix]
         for unit, (begin, end) in enumerate(pairwise(vectors.offsets.tolist())):

@@ -115,13 +115,13 @@ def trained(
     from pixnar.shortlist.kmeans import kmeans
 
     index, source = Index.load(folder), open_corpus(corpus)
-    retriever = index.retriever
-    if retriever.shortlist is None:
+    engine = index.engine
+    if engine.shortlist is None:
         raise PixnarError(f"{folder} has no shortlist to compare: build it with shortlist.learn = true")
     dev = read_queries(source, "dev", queries)
     if not len(dev):
         raise CorpusError(f"{source.name} has no dev split: quality needs judged queries")
-    rows, shortlist = index.rows, retriever.shortlist
+    rows, shortlist = index.rows, engine.shortlist
     x, _ = index.encoder.query_vectors(dev.texts)
     docids = [row.docid for row in source.docids()]
     some = np.random.default_rng(seed).choice(len(docids), min(len(docids), _DOCIDS), replace=False)
@@ -141,9 +141,9 @@ def trained(
         active_lists(rows, centres, states, max(64, share // 8)),
         learned,
     ]
-    rule = retriever.scorer.rule.with_(order="any", normalize=False)
-    own = [np.sort(retriever.ngrams.of(text)) for text in dev.texts]
-    by_slots = retriever.with_scorer(retriever.scorer.with_rule(rule))
+    rule = engine.scorer.rule.with_(order="any", normalize=False)
+    own = [np.sort(engine.ngrams.of(text)) for text in dev.texts]
+    by_slots = engine.with_scorer(engine.scorer.with_rule(rule))
     figures = measured(methods, x, best, repeats, say)
     for method in methods:
         tops = [method.top(one[None], best) for one in x]
@@ -158,9 +158,9 @@ def trained(
     return {"facts": facts, "methods": figures}
 
 
-def _slot_scores(top: Top, x: Floats, own: NDArray[np.uint32], retriever: Any, rule: ScoreRule) -> SlotScores:
+def _slot_scores(top: Top, x: Floats, own: NDArray[np.uint32], engine: Any, rule: ScoreRule) -> SlotScores:
     """The best tokens of every slot, and the query's own n-grams, as the decoder takes them."""
-    scorer = retriever.scorer
+    scorer = engine.scorer
     end, priors, log_z = scorer.head.count - 1, scorer.priors.tokens, scorer.log_z
     copied = scorer.head.logits(x[1:], own) if len(own) else np.zeros((len(x) - 1, 0), np.float32)
     slots = []

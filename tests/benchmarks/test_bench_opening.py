@@ -23,10 +23,10 @@ def test_opening(tmp_path: Path) -> None:
     assert "warm_up" in console.export_text()
     where = tmp_path / "opening-3000-4000-300-8-4-50-6-0"
     assert manifest.verify(where) == 5
-    retriever = opening.opened(where, warm_up=True)
-    vocabulary = retriever.table.vocabulary
+    engine = opening.opened(where, warm_up=True)
+    vocabulary = engine.table.vocabulary
     assert isinstance(vocabulary, Vocabulary)
     assert len({vocabulary.token(v) for v in range(514, len(vocabulary))}) == len(vocabulary) - 514
     assert len(Vocabulary.load(next((where / "docids").glob("vocabulary*")))) == 3_000  # all of it is sound
-    scores = SlotScores.sparse([([5, 600], [1.0, 2.0])] + [([], [])] * (retriever.decoder.slots - 1), [0.0] * 6)
-    assert retriever.decode(scores, 3)
+    scores = SlotScores.sparse([([5, 600], [1.0, 2.0])] + [([], [])] * (engine.decoder.slots - 1), [0.0] * 6)
+    assert engine.decode(scores, 3)

@@ -84,18 +84,18 @@ def test_the_model_memorises(tmp_path: Path, encoder: Path) -> None:
         folder = tmp_path / f"index{steps}"
         made(tmp_path / "corpus", folder, [*wish, f"train.steps={steps}"])
         index = Index.load(folder)
-        assert index.retriever.scorer.rule.copy == 0
-        assert index.retriever.fusion is None
-        assert index.retriever.shortlist is None
+        assert index.engine.scorer.rule.copy == 0
+        assert index.engine.fusion is None
+        assert index.engine.shortlist is None
         queries = index.queries(texts)
-        figures[steps] = docid_mrr(index.retriever, queries, relevant)
+        figures[steps] = docid_mrr(index.engine, queries, relevant)
     assert figures[1] < 0.5
     assert figures[200] == 1.0
-    rule = index.retriever.scorer.rule
+    rule = index.engine.scorer.rule
     for order in ("any", "slots"):  # what the other slots have learned
-        other = with_rule(index.retriever, rule.with_(order=order))
+        other = with_rule(index.engine, rule.with_(order=order))
         assert docid_mrr(other, queries, relevant) > 0.95
-    found = index.retriever.search(queries, 1)
+    found = index.engine.search(queries, 1)
     assert all(rows[0][0] in wanted for rows, wanted in zip(found, relevant, strict=True))
 
 
@@ -124,7 +124,7 @@ def test_a_whole_fit(tmp_path: Path, corpus: Path, encoder: Path) -> None:
     again = made(corpus, tmp_path / "again", settings(encoder), keep_work=True)
     assert again.dev == report.dev
     assert (tmp_path / "again" / "work").is_dir()
-    assert ScoreRule.from_dict(Index.load(tmp_path / "again").manifest["rule"]) == index.retriever.scorer.rule
+    assert ScoreRule.from_dict(Index.load(tmp_path / "again").manifest["rule"]) == index.engine.scorer.rule
     for name in ("model/model.safetensors", "priors.pixnar", "vectors.pixnar", "evidence.pixnar", "bm25.pixnar"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "index" / name).read_bytes(), name
 
@@ -160,8 +160,8 @@ def test_the_recipe_of_the_paper(tmp_path: Path, corpus: Path, encoder: Path) ->
     recipe = override(PAPER, [*wish, "train.batch=8", "train.accumulate=2", "shortlist.learn=false"])
     fit(corpus, tmp_path / "index", recipe, cache=tmp_path / "cache", threads=1)
     index = Index.load(tmp_path / "index")
-    assert index.retriever.scorer.rule == PAPER_RULE
-    assert index.retriever.fusion is None
+    assert index.engine.scorer.rule == PAPER_RULE
+    assert index.engine.fusion is None
     assert index.rows.bias is None
     assert len(index.search("balin demor", k=3)) == 3
 
@@ -185,7 +185,7 @@ def test_vectors_are_those_of_the_trained_encoder(
     model = Nar.from_pretrained(tmp_path / "index" / "model")
     vectors = DocidVectors.load(tmp_path / "index" / "vectors.pixnar")
     index = Index.load(tmp_path / "index")
-    for unit, doc_id in enumerate(islice(index.retriever.units, 4)):
+    for unit, doc_id in enumerate(islice(index.engine.units, 4)):
         docid = next(tokens for tokens, named in index.table if named == [doc_id])
         _, pooled = model.query_vectors([normalize(index.table.spelling(docid) or "")])
         near = vectors.best(pooled[0], np.array([unit]))
@@ -201,7 +201,7 @@ def test_a_corpus_without_dev(tmp_path: Path, encoder: Path) -> None:
     assert any("no dev split" in line for line in said)
     index = Index.load(tmp_path / "index")
     index.verify()
-    assert index.retriever.fusion is None
+    assert index.engine.fusion is None
     assert len(index.search("balin", k=20)) == 8
 
 

@@ -15,8 +15,8 @@ from pixnar.errors import FileFormatError, PixnarError
 from pixnar.evidence.fuse import Fusion
 from pixnar.fit import fit
 from pixnar.index import Hit, Index
+from pixnar.index.engine import BM25, DENSE, DOCIDS, EXPANSION, OWN, Wanted
 from pixnar.index.files import write_units
-from pixnar.index.retriever import BM25, DENSE, DOCIDS, EXPANSION, OWN, Wanted
 from pixnar.recipe import Recipe, override
 from pixnar.shortlist.lists import Shortlist
 from pixnar.vocab import normalize
@@ -175,9 +175,9 @@ def test_explain(index: Index, names: dict[str, set[str]]) -> None:
 def test_a_shortlist_of_all_tokens_changes_nothing(home: Path) -> None:
     whole, listed = Index.load(home / "index", shortlist=False), Index.load(home / "index")
     size = whole.table.vocab_size
-    assert listed.retriever.shortlist is not None
-    width = listed.retriever.shortlist.c.shape[1]
-    listed.retriever.shortlist = Shortlist(np.ones((1, width), np.float32), np.arange(size, dtype=np.uint32)[None], 1)
+    assert listed.engine.shortlist is not None
+    width = listed.engine.shortlist.c.shape[1]
+    listed.engine.shortlist = Shortlist(np.ones((1, width), np.float32), np.arange(size, dtype=np.uint32)[None], 1)
     for one, other in zip(whole.search_batch(QUERIES), listed.search_batch(QUERIES), strict=True):
         assert [hit.doc_id for hit in one] == [hit.doc_id for hit in other]
         assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other], abs=1e-4)
@@ -202,9 +202,7 @@ def test_new_documents_are_ranked_by_their_docids(copy: Path) -> None:
     index = Index.load(with_fusion(copy, {OWN: 1.0, DENSE: 1.0}))
     index.table.add("new", ["balin stapol unheard of"])
     told = index.explain("stapol unheard of balin", k=DOCUMENTS + 1)
-    by_docids = [
-        hit.doc_id for hit in index.retriever.decode(index.retriever.scored(index.queries([told["query"]])[0]), 50)
-    ]
+    by_docids = [hit.doc_id for hit in index.engine.decode(index.engine.scored(index.queries([told["query"]])[0]), 50)]
     found = [hit["doc_id"] for hit in told["hits"]]
     assert abs(found.index("new") - by_docids.index("new")) <= 1
     assert json.loads(json.dumps(told, allow_nan=False)) == told
@@ -246,7 +244,7 @@ def test_opening_reads_nothing_through(copy: Path, monkeypatch: pytest.MonkeyPat
     """No checksum of an array, no pass over it, no table of bounds; the first query makes what it needs."""
     with_fusion(copy, dict.fromkeys(SOURCES, 1.0))
     expected = Index.load(copy, warm_up=True)
-    assert expected.retriever.decoder._ready is not None
+    assert expected.engine.decoder._ready is not None
     sizes: list[int] = []
     whole_digest = xxhash.xxh3_64_intdigest
 
@@ -256,12 +254,12 @@ def test_opening_reads_nothing_through(copy: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("pixnar.storage.xxhash.xxh3_64_intdigest", digest)
     index = Index.load(copy)
-    evidence = index.retriever.evidence
+    evidence = index.engine.evidence
     assert evidence is not None
     assert max(sizes) < 4096 < (copy / "evidence.pixnar").stat().st_size  # headers and directories
-    assert index.retriever.decoder._ready is None
+    assert index.engine.decoder._ready is None
     assert index.search_batch(QUERIES) == expected.search_batch(QUERIES)
-    assert "unit_of" not in vars(index.retriever)
+    assert "unit_of" not in vars(index.engine)
     assert "idf" not in vars(evidence)
 
 
@@ -286,10 +284,10 @@ def test_damage_inside_arrays_is_an_answer_or_one_line(copy: Path) -> None:
                 spoiled[place] = rng.integers(256)
             path.write_bytes(spoiled)
             try:
-                retriever = Index.load(copy).retriever
-                made = retriever.queries(texts, *vectors)
-                retriever.search(made, 50)
-                retriever.search(made[:1], 5, Wanted(where="price > 5"))
+                engine = Index.load(copy).engine
+                made = engine.queries(texts, *vectors)
+                engine.search(made, 50)
+                engine.search(made[:1], 5, Wanted(where="price > 5"))
             except PixnarError as error:
                 told.append(str(error))
         path.write_bytes(whole)

@@ -26,6 +26,8 @@ from pixnar.fit.parts import start_rule, x_of
 from pixnar.fit.ship import ship
 from pixnar.fit.sources import Sources
 from pixnar.fit.tune import docid_mrr, gather, ranked, tune_fusion, tune_rule, with_rule
+from pixnar.index.engine import BM25, DENSE, EXPANSION, OWN, Engine, Query, scorer_of
+from pixnar.index.engine import DOCIDS as DOCID_SCORE
 from pixnar.index.files import (
     DOCIDS,
     MODEL,
@@ -37,8 +39,6 @@ from pixnar.index.files import (
     write_units,
 )
 from pixnar.index.manifest import write_manifest
-from pixnar.index.retriever import BM25, DENSE, EXPANSION, OWN, Query, Retriever, scorer_of
-from pixnar.index.retriever import DOCIDS as DOCID_SCORE
 from pixnar.index.units import Units
 from pixnar.model.build import build_model, calibrate
 from pixnar.model.encoder import Encoder, place_of
@@ -128,9 +128,9 @@ class _Fit:
         dev = read_queries(self.corpus, "dev", self.recipe.fuse.dev_queries)
         model = self.model(data, table, priors, slots, dev)
         shortlist = self.shortlist(model, data)
-        retriever, queries = self.retriever(model, data, table, priors, dev, shortlist)
-        rule, fusion = self.choices(retriever, queries, dev)
-        chosen = with_rule(retriever, rule)
+        engine, queries = self.engine(model, data, table, priors, dev, shortlist)
+        rule, fusion = self.choices(engine, queries, dev)
+        chosen = with_rule(engine, rule)
         chosen.fusion = Fusion.from_dict(fusion) if fusion else None
         chosen.drop_unweighted()
         self.report.facts["served"] = ship(model, chosen, dev, self.folder, self.recipe.serve, self.say, self.progress)
@@ -235,12 +235,12 @@ class _Fit:
         frozen = model.design == "mlp" and not options.fine_tune
         pooled = self.features.vectors(some.texts).astype(np.float32) if frozen and len(some) else None
 
-        first = Retriever(table, scorer_of(model, priors, rule), Ngrams(data.vocabulary), Units.of([]))
+        first = Engine(table, scorer_of(model, priors, rule), Ngrams(data.vocabulary), Units.of([]))
 
         def evaluate(current: Nar) -> float:
             x = x_of(current, some.texts, pooled)
-            retriever = first.with_scorer(scorer_of(current, priors, rule))
-            return docid_mrr(retriever, retriever.queries(some.texts, x, x[:, 0]), some.relevant)
+            engine = first.with_scorer(scorer_of(current, priors, rule))
+            return docid_mrr(engine, engine.queries(some.texts, x, x[:, 0]), some.relevant)
 
         home = self.work / "training"
         trained = train(
@@ -291,7 +291,7 @@ class _Fit:
         )
         return made
 
-    def retriever(
+    def engine(
         self,
         model: Nar,
         data: TrainingData,
@@ -299,19 +299,19 @@ class _Fit:
         priors: Priors,
         dev: Queries,
         shortlist: Shortlist | None,
-    ) -> tuple[Retriever, list[Query]]:
+    ) -> tuple[Engine, list[Query]]:
         """Everything search needs, written to the index, and the dev queries ready to be asked."""
         write_priors(self.folder / PRIORS, priors, model.log_z.cpu().numpy())
         write_units(self.folder / UNITS, data.doc_ids)
         scorer = scorer_of(model, priors, start_rule(self.recipe))
-        retriever = Retriever(table, scorer, Ngrams(data.vocabulary), Units.of(data.doc_ids), shortlist)
-        retriever.depth, retriever.expansion = self.recipe.fuse.depth, self.recipe.evidence.expansion
+        engine = Engine(table, scorer, Ngrams(data.vocabulary), Units.of(data.doc_ids), shortlist)
+        engine.depth, engine.expansion = self.recipe.fuse.depth, self.recipe.evidence.expansion
         sources = Sources(self.corpus, data, self.folder, self.recipe, self.progress)
-        retriever.evidence, retriever.bm25, retriever.vectors = sources.evidence(), sources.bm25(), sources.vectors()
+        engine.evidence, engine.bm25, engine.vectors = sources.evidence(), sources.bm25(), sources.vectors()
         if not len(dev):
-            return retriever, []
+            return engine, []
         x, pooled = self._dev_vectors(model, dev)
-        return retriever, retriever.queries(dev.texts, x, pooled)
+        return engine, engine.queries(dev.texts, x, pooled)
 
     def _dev_vectors(self, model: Nar, dev: Queries) -> tuple[Floats, Floats]:
         if model.design == "mlp" and not self.recipe.train.fine_tune:
@@ -320,40 +320,40 @@ class _Fit:
         return model.query_vectors(dev.texts)
 
     def choices(
-        self, retriever: Retriever, queries: Sequence[Query], dev: Queries
+        self, engine: Engine, queries: Sequence[Query], dev: Queries
     ) -> tuple[ScoreRule, dict[str, Any] | None]:
         """The dials of the score and the weights of the fusion; both chosen on dev where the recipe lets them."""
-        rule = retriever.scorer.rule
+        rule = engine.scorer.rule
         if not len(dev):
             self.say("no dev split: the recipe's own dials are used, and nothing is fused")
             return rule, None
         if self.recipe.scoring.tune:
             some = dev.first(_TUNING_QUERIES)
             orders = self.recipe.scoring.order == "auto"
-            rule, value = tune_rule(retriever, queries[: len(some)], some, orders=orders, progress=self.progress)
+            rule, value = tune_rule(engine, queries[: len(some)], some, orders=orders, progress=self.progress)
             self.say(f"score chosen on dev: {rule} (MRR@10 {value:.3f} on {len(some)} queries)")
-        retriever = with_rule(retriever, rule)
-        self._compare_with_full(retriever, queries[:_TUNING_QUERIES], dev.first(_TUNING_QUERIES))
-        tables = gather(retriever, queries, retriever.depth, self.progress)
+        engine = with_rule(engine, rule)
+        self._compare_with_full(engine, queries[:_TUNING_QUERIES], dev.first(_TUNING_QUERIES))
+        tables = gather(engine, queries, engine.depth, self.progress)
         fusions = {}
         own = [DOCID_SCORE] + [name for name in (OWN, EXPANSION) if name in tables[0].columns]
         everything = own + [name for name in (DENSE, BM25) if name in tables[0].columns]
         for name, sources in (("docids", own[:1]), ("with evidence", own), ("with fusion", everything)):
-            fusions[name] = tune_fusion(tables, dev, sources, retriever.unit_of)
+            fusions[name] = tune_fusion(tables, dev, sources, engine.unit_of)
             run = dict(zip(dev.ids, ranked(tables, fusions[name]), strict=True))
             self.report.dev[name] = summary(run, dev.qrels)
             self.say(f"dev, {name}: " + ", ".join(f"{key} {value:.3f}" for key, value in self.report.dev[name].items()))
         fusion = fusions["with fusion"]
         return rule, None if list(fusion.weights) == [DOCID_SCORE] else fusion.to_dict()
 
-    def _compare_with_full(self, retriever: Retriever, queries: Sequence[Query], dev: Queries) -> None:
+    def _compare_with_full(self, engine: Engine, queries: Sequence[Query], dev: Queries) -> None:
         """What the shortlist costs: MRR@10 by docids with it and with every token scored."""
-        if retriever.shortlist is None:
+        if engine.shortlist is None:
             return
-        cut = docid_mrr(retriever, queries, dev.relevant)
-        full = docid_mrr(retriever.without_shortlist(), [q._replace(tokens=None) for q in queries], dev.relevant)
+        cut = docid_mrr(engine, queries, dev.relevant)
+        full = docid_mrr(engine.without_shortlist(), [q._replace(tokens=None) for q in queries], dev.relevant)
         size = float(np.mean([0 if q.tokens is None else len(q.tokens) for q in queries]))
-        share = size / (retriever.scorer.head.count - 1)
+        share = size / (engine.scorer.head.count - 1)
         self.report.facts |= {"shortlist_share": share, "shortlist_mrr10": cut, "full_mrr10": full}
         self.say(f"shortlist: MRR@10 {cut:.3f} with {share:.1%} of the vocabulary, {full:.3f} with all of it")
 

@@ -13,8 +13,8 @@ from pixnar.evaluate.metrics import mrr_at
 from pixnar.evaluate.queries import Queries
 from pixnar.head import HeadRows
 from pixnar.head.formats import Format
+from pixnar.index.engine import Engine
 from pixnar.index.files import ENCODER, HEAD
-from pixnar.index.retriever import Retriever
 from pixnar.model.export import export_onnx
 from pixnar.model.nar import Nar
 from pixnar.progress import Progress
@@ -34,7 +34,7 @@ def write_rows(model: Nar, folder: Path, wish: Serve) -> HeadRows:
 
 def ship(
     model: Nar,
-    retriever: Retriever,
+    engine: Engine,
     dev: Queries,
     folder: Path,
     wish: Serve,
@@ -45,14 +45,14 @@ def ship(
     told = progress or (lambda *_: None)
     told("writing what is served", 0, 4)
     rows = write_rows(model, folder, wish)
-    served = retriever.with_scorer(_served(retriever.scorer, rows))
+    served = engine.with_scorer(_served(engine.scorer, rows))
     some, home = dev.first(_QUERIES), folder / ENCODER
     export_onnx(model, home)
     told("writing what is served", 1, 4)
     tried = {"auto": [INT8, INT8_BLOCKS] if len(some) else [], FP32: []}.get(wish.encoder, [wish.encoder])
     figures: dict[str, float] = {}
     if len(some):
-        figures["trained"] = _mrr(retriever, some, *model.query_vectors(some.texts))
+        figures["trained"] = _mrr(engine, some, *model.query_vectors(some.texts))
         figures[FP32] = _mrr(served, some, *QueryEncoder.load(home).query_vectors(some.texts))
     chosen = FP32
     for done, precision in enumerate(tried, 2):
@@ -74,7 +74,7 @@ def _served(scorer: QueryScorer, rows: HeadRows) -> QueryScorer:
     return QueryScorer(rows, scorer.log_z, scorer.priors, scorer.rule)
 
 
-def _mrr(retriever: Retriever, dev: Queries, x: Any, pooled: Any) -> float:
+def _mrr(engine: Engine, dev: Queries, x: Any, pooled: Any) -> float:
     """MRR@10 of whole searches."""
-    found = retriever.search(retriever.queries(dev.texts, x, pooled), 10)
+    found = engine.search(engine.queries(dev.texts, x, pooled), 10)
     return mrr_at([[hit.doc_id for hit in hits] for hits in found], dev.relevant, 10)

@@ -65,21 +65,21 @@ def sweep_index(
     dev = read_queries(source, "dev", queries)
     if not len(dev):
         raise CorpusError(f"{source.name} has no dev split: a sweep needs judged queries")
-    model, retriever = model_of(Path(index)), opened.retriever
+    model, engine = model_of(Path(index)), opened.engine
     data = TrainingData.read(source, opened.table.vocabulary, progress)
     if model.design == "mlp":
         data.vectors = FeatureCache(model.encoder, default_cache() / "features").vectors(data.inputs, progress)
     x, pooled = model.query_vectors(dev.texts)
-    asked = retriever.queries(dev.texts, x, pooled)
-    full = docid_mrr(retriever, asked, dev.relevant)
+    asked = engine.queries(dev.texts, x, pooled)
+    full = docid_mrr(engine, asked, dev.relevant)
 
     def quality(chooser: Chooser) -> float:
         cut = [query._replace(tokens=chooser.tokens(query.x[0], query.own)) for query in asked]
-        retriever.shortlist = chooser  # type: ignore[assignment]
+        engine.shortlist = chooser  # type: ignore[assignment]
         try:
-            return docid_mrr(retriever, cut, dev.relevant)
+            return docid_mrr(engine, cut, dev.relevant)
         finally:
-            retriever.shortlist = None
+            engine.shortlist = None
 
     def cost(chooser: Chooser) -> float:
         """Milliseconds a query, each the best of three."""
@@ -88,7 +88,7 @@ def sweep_index(
             runs = []
             for _ in range(3):
                 began = time.perf_counter()
-                retriever.scorer.one(query.x, query.own, chooser.tokens(query.x[0], query.own))
+                engine.scorer.one(query.x, query.own, chooser.tokens(query.x[0], query.own))
                 runs.append((time.perf_counter() - began) * 1e3)
             times.append(min(runs))
         return float(np.mean(times))

@@ -12,7 +12,7 @@ from pixnar.evaluate.queries import Queries
 from pixnar.evidence.fuse import Candidates as Table
 from pixnar.evidence.fuse import Fusion, choose
 from pixnar.evidence.ranking import best
-from pixnar.index.retriever import Candidates, Query, Retriever
+from pixnar.index.engine import Candidates, Engine, Query
 from pixnar.progress import Progress
 from pixnar.scoring import ScoreRule
 from pixnar.search import SlotScores
@@ -34,21 +34,19 @@ GRID: dict[str, tuple[dict[str, object], ...]] = {
 _GAIN = 0.002  # relative: what a change must bring to be taken
 
 
-def with_rule(retriever: Retriever, rule: ScoreRule) -> Retriever:
-    """The same retriever under another rule."""
-    return retriever.with_scorer(retriever.scorer.with_rule(rule))
+def with_rule(engine: Engine, rule: ScoreRule) -> Engine:
+    """The same engine under another rule."""
+    return engine.with_scorer(engine.scorer.with_rule(rule))
 
 
-def docid_mrr(retriever: Retriever, queries: Sequence[Query], relevant: Sequence[set[str]]) -> float:
+def docid_mrr(engine: Engine, queries: Sequence[Query], relevant: Sequence[set[str]]) -> float:
     """MRR@10 by docids alone."""
-    found = retriever.spread(
-        lambda scores: [hit.doc_id for hit in retriever.decode(scores, 10)], retriever.slot_scores(queries)
-    )
+    found = engine.spread(lambda scores: [hit.doc_id for hit in engine.decode(scores, 10)], engine.slot_scores(queries))
     return mrr_at(found, relevant, 10)
 
 
 def tune_rule(
-    retriever: Retriever,
+    engine: Engine,
     queries: Sequence[Query],
     dev: Queries,
     *,
@@ -57,8 +55,8 @@ def tune_rule(
     progress: Progress | None = None,
 ) -> tuple[ScoreRule, float]:
     """The best rule found by going through the dials one at a time, and its MRR@10 on these queries."""
-    rule = retriever.scorer.rule
-    most = docid_mrr(retriever, queries, dev.relevant)
+    rule = engine.scorer.rule
+    most = docid_mrr(engine, queries, dev.relevant)
     chosen = [name for name in dials if orders or name != "order"]
     tries = [change for name in chosen for change in GRID[name]]
     for i, change in enumerate(tries):
@@ -67,27 +65,25 @@ def tune_rule(
         candidate = rule.with_(**change)
         if candidate == rule:
             continue
-        value = docid_mrr(with_rule(retriever, candidate), queries, dev.relevant)
+        value = docid_mrr(with_rule(engine, candidate), queries, dev.relevant)
         if value > most * (1 + _GAIN):
             rule, most = candidate, value
     return rule, most
 
 
-def gather(
-    retriever: Retriever, queries: Sequence[Query], depth: int, progress: Progress | None = None
-) -> list[Candidates]:
+def gather(engine: Engine, queries: Sequence[Query], depth: int, progress: Progress | None = None) -> list[Candidates]:
     """Candidates of each query with the scores of every source."""
     done = 0
 
     def one(pair: tuple[Query, SlotScores]) -> Candidates:
         nonlocal done
-        found = retriever.candidates(*pair, depth)
+        found = engine.candidates(*pair, depth)
         done += 1
         if progress:
             progress("scoring dev queries", done, len(queries))
         return found
 
-    return retriever.spread(one, zip(queries, retriever.slot_scores(queries), strict=True))
+    return engine.spread(one, zip(queries, engine.slot_scores(queries), strict=True))
 
 
 def tune_fusion(tables: Sequence[Candidates], dev: Queries, sources: Sequence[str], units: dict[str, int]) -> Fusion:

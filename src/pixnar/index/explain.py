@@ -8,7 +8,7 @@ import numpy as np
 
 from pixnar.encode import QueryEncoder
 from pixnar.evidence.ranking import best
-from pixnar.index.retriever import Laps, Query, Wanted
+from pixnar.index.engine import Laps, Query, Wanted
 from pixnar.search import DocumentHit, SlotScores
 from pixnar.vocab import normalize
 
@@ -25,7 +25,7 @@ def staged(
     index: Index, text: str, k: int, wanted: Wanted, threshold: float | None = None
 ) -> tuple[Query, SlotScores, list[Hit], dict[str, float]]:
     """A search, and the microseconds of its stages: tokenise, encode, shortlist, score, decode, evidence, fuse, map."""
-    lap, retriever = Laps(), index.retriever
+    lap, engine = Laps(), index.engine
     normal = normalize(text)
     lap("tokenise")
     if isinstance(index.encoder, QueryEncoder):
@@ -36,11 +36,11 @@ def staged(
     else:
         x, pooled = index.encoder.query_vectors([normal])
         lap("encode")
-    query = retriever.queries([normal], x, pooled)[0]
+    query = engine.queries([normal], x, pooled)[0]
     lap("shortlist")
-    scores = retriever.scored(query)
+    scores = engine.scored(query)
     lap("score")
-    rows = retriever.ranked(query, scores, k, wanted, lap)
+    rows = engine.ranked(query, scores, k, wanted, lap)
     hits = index.hits(query, rows, k, wanted, threshold)
     lap("map")
     return query, scores, hits, lap.spent
@@ -48,13 +48,13 @@ def staged(
 
 def explain(index: Index, text: str, k: int, wanted: Wanted, threshold: float | None = None) -> dict[str, Any]:
     """All of it, ready for JSON."""
-    retriever, vocabulary = index.retriever, index.table.vocabulary
-    retriever.warm_up()
+    engine, vocabulary = index.engine, index.table.vocabulary
+    engine.warm_up()
     query, scores, hits, spent = staged(index, text, k, wanted, threshold)
-    size = retriever.scorer.head.count - 1
-    tokens, gains = retriever.scorer.expansion(query.x, _EXPECTED, query.tokens)
+    size = engine.scorer.head.count - 1
+    tokens, gains = engine.scorer.expansion(query.x, _EXPECTED, query.tokens)
     order = best(gains, _EXPECTED)
-    found = retriever.candidates(query, scores, max(k, retriever.depth), wanted)
+    found = engine.candidates(query, scores, max(k, engine.depth), wanted)
     place = {doc_id: i for i, doc_id in enumerate(found.doc_ids)}
     worth = _worth(scores)
 
@@ -86,15 +86,15 @@ def explain(index: Index, text: str, k: int, wanted: Wanted, threshold: float | 
             }
             for hit in hits
         ],
-        "weights": {} if retriever.fusion is None else dict(retriever.fusion.weights),
-        "rule": retriever.scorer.rule.to_dict(),
+        "weights": {} if engine.fusion is None else dict(engine.fusion.weights),
+        "rule": engine.scorer.rule.to_dict(),
         "microseconds": {stage: round(time, 1) for stage, time in spent.items()},
     }
 
 
 def _clusters(index: Index, query: Query) -> list[dict[str, Any]]:
     """The clusters whose lists make the shortlist, nearest first, and what their lists begin with."""
-    shortlist, vocabulary = index.retriever.shortlist, index.table.vocabulary
+    shortlist, vocabulary = index.engine.shortlist, index.table.vocabulary
     if shortlist is None:
         return []
     return [
@@ -109,7 +109,7 @@ def _clusters(index: Index, query: Query) -> list[dict[str, Any]]:
 
 def _slots(index: Index, query: Query) -> list[list[list[Any]]]:
     """Of every slot, slot 0 first, the likeliest tokens with their probabilities; the end of a docid is ⏹."""
-    scorer, vocabulary = index.retriever.scorer, index.table.vocabulary
+    scorer, vocabulary = index.engine.scorer, index.table.vocabulary
     end = scorer.head.count - 1
     ids = np.arange(end + 1) if query.tokens is None else np.append(query.tokens.astype(np.int64), end)
     logits = scorer.head.logits(query.x, ids)
@@ -136,7 +136,7 @@ def _worth(scores: SlotScores) -> dict[int, float]:
 
 def _docids_of(index: Index, scores: SlotScores, doc_id: str) -> list[Any]:
     """The docids that speak most for a document."""
-    retriever = index.retriever
-    rule, order = retriever.scorer.rule, retriever.scorer.order
-    found = retriever.decoder.docids(scores, _DOCIDS, order=order, length_norm=rule.length_norm, allow=[doc_id])
+    engine = index.engine
+    rule, order = engine.scorer.rule, engine.scorer.order
+    found = engine.decoder.docids(scores, _DOCIDS, order=order, length_norm=rule.length_norm, allow=[doc_id])
     return found.hits

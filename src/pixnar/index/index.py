@@ -13,10 +13,10 @@ from pixnar.encode import QueryEncoder, TextEncoder
 from pixnar.errors import FileFormatError
 from pixnar.head import HeadRows
 from pixnar.index import manifest
+from pixnar.index.engine import EVERYTHING, Engine, Query, Wanted
 from pixnar.index.explain import explain
 from pixnar.index.files import DOCIDS, ENCODER, HEAD
-from pixnar.index.opening import open_retriever
-from pixnar.index.retriever import EVERYTHING, Query, Retriever, Wanted
+from pixnar.index.opening import open_engine
 from pixnar.scoring import ScoreRule
 from pixnar.search import DocumentHit
 from pixnar.search.query import Head, QueryScorer
@@ -38,9 +38,9 @@ class Index:
     """
 
     def __init__(
-        self, folder: Path, content: dict[str, Any], retriever: Retriever, encoder: TextEncoder, rows: HeadRows
+        self, folder: Path, content: dict[str, Any], engine: Engine, encoder: TextEncoder, rows: HeadRows
     ) -> None:
-        self.folder, self.manifest, self.retriever, self.encoder = folder, content, retriever, encoder
+        self.folder, self.manifest, self.engine, self.encoder = folder, content, engine, encoder
         self.rows = rows  # the phrase rows as they are served
 
     @classmethod
@@ -75,7 +75,7 @@ class Index:
 
             encoder, head = encoder_on(device, where), rows_on(device, rows)
         rule = ScoreRule.from_dict(content["rule"])
-        retriever = open_retriever(
+        engine = open_engine(
             where,
             content,
             table,
@@ -84,13 +84,13 @@ class Index:
             shortlist=shortlist,
             warm_up=warm_up,
         )
-        slots = retriever.scorer.slots
+        slots = engine.scorer.slots
         if isinstance(encoder, QueryEncoder) and (encoder.width, encoder.slots) != (rows.dim, slots):
             raise FileFormatError(
                 f"{where / ENCODER} gives {encoder.slots} slots of {encoder.width} numbers, the other files have "
                 f"{slots} of {rows.dim}: copy or build the index again"
             )
-        return cls(where, content, retriever, encoder, rows)
+        return cls(where, content, engine, encoder, rows)
 
     def verify(self) -> int:
         """Check every checksum of the folder; how many files were read."""
@@ -100,7 +100,7 @@ class Index:
     @cached_property
     def table(self) -> DocidTable:
         """The docid table."""
-        return self.retriever.table
+        return self.engine.table
 
     def search(
         self,
@@ -130,13 +130,13 @@ class Index:
             raise TypeError("search_batch takes a list of queries; for one query use search")
         wanted = _wanted(allow, forbid, where)
         made = self.queries(queries)
-        found = self.retriever.search(made, k, wanted)
+        found = self.engine.search(made, k, wanted)
         return [self.hits(query, rows, k, wanted, threshold) for query, rows in zip(made, found, strict=True)]
 
     def queries(self, texts: Sequence[str]) -> list[Query]:
         """Queries ready to be asked: normalised, encoded, with their shortlists."""
         normal = [normalize(text) for text in texts]
-        return self.retriever.queries(normal, *self.encoder.query_vectors(normal))
+        return self.engine.queries(normal, *self.encoder.query_vectors(normal))
 
     def explain(
         self,

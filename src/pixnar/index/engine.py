@@ -98,7 +98,7 @@ def scorer_of(model: Nar, priors: Priors, rule: ScoreRule) -> QueryScorer:
 
 
 @dataclass
-class Retriever:
+class Engine:
     """Everything a search needs beside the encoder."""
 
     table: DocidTable
@@ -135,13 +135,13 @@ class Retriever:
         """The unit of every document, for those who ask for most of them; made when first asked for."""
         return {doc_id: i for i, doc_id in enumerate(self.units)}
 
-    def with_scorer(self, scorer: QueryScorer) -> Retriever:
+    def with_scorer(self, scorer: QueryScorer) -> Engine:
         """The same with another scorer; the decoder stays where it may."""
         mine, other = self.scorer.floors, scorer.floors
         same = mine is other or (mine is not None and other is not None and np.array_equal(mine, other))
         return replace(self, scorer=scorer, made=self.decoder if same and scorer.slots == self.scorer.slots else None)
 
-    def without_shortlist(self) -> Retriever:
+    def without_shortlist(self) -> Engine:
         """The same, scoring every token."""
         return replace(self, shortlist=None, made=self.decoder)
 
