@@ -1,5 +1,6 @@
 """index: the folder a user ships; a query comes in, documents come out."""
 
-from pixnar.index.index import Hit, Index
+from pixnar.index.index import Index
+from pixnar.search import Hit
 
 __all__ = ["Hit", "Index"]

@@ -9,11 +9,11 @@ import numpy as np
 from pixnar.encode import QueryEncoder
 from pixnar.evidence.ranking import best
 from pixnar.index.engine import Laps, Query, Wanted
-from pixnar.search import DocumentHit, SlotScores
+from pixnar.search import DocumentHit, Hit, SlotScores
 from pixnar.vocab import normalize
 
 if TYPE_CHECKING:
-    from pixnar.index.index import Hit, Index
+    from pixnar.index.index import Index
 
 _TOKENS = 8  # of a slot, best first
 _OF_LIST = 5  # of a cluster's list

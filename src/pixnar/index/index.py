@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pixnar.docids import DocidTable, Filter
 from pixnar.encode import QueryEncoder, TextEncoder
@@ -18,17 +18,9 @@ from pixnar.index.explain import explain
 from pixnar.index.files import DOCIDS, ENCODER, HEAD
 from pixnar.index.opening import open_engine
 from pixnar.scoring import ScoreRule
-from pixnar.search import DocumentHit
+from pixnar.search import DocumentHit, Hit
 from pixnar.search.query import Head, QueryScorer
 from pixnar.vocab import normalize
-
-
-class Hit(NamedTuple):
-    """A document that was found, its score, and the docid that speaks best for it."""
-
-    doc_id: str
-    score: float
-    docid: str
 
 
 class Index:

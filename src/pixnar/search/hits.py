@@ -8,6 +8,14 @@ Tokens = tuple[int, ...]
 Order = Literal["slots", "any", "assigned"]
 
 
+class Hit(NamedTuple):
+    """A document that was found, its score, and the docid that speaks best for it; empty where none does."""
+
+    doc_id: str
+    score: float
+    docid: str
+
+
 class DocidHit(NamedTuple):
     """A docid that was found, and the allowed documents it names, in the order of their ids."""
 
