@@ -8,6 +8,7 @@ from pixnar.cli import (  # noqa: F401, I001
     table,
     fit,
     search,
+    evaluate,
     shortlist,
     bench,
     demo,
