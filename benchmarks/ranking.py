@@ -22,8 +22,9 @@ from rich.table import Table
 
 from pixnar.corpus import open_corpus
 from pixnar.docids import build_table
-from pixnar.evaluate.metrics import paired_difference, reciprocal_ranks, summary
+from pixnar.evaluate.metrics import reciprocal_ranks, summary
 from pixnar.evaluate.queries import Queries, read_queries
+from pixnar.evaluate.significance import paired_difference
 from pixnar.evidence.bm25 import Bm25
 from pixnar.evidence.documents import DocumentEvidence
 from pixnar.evidence.ngrams import Ngrams

@@ -80,6 +80,36 @@ def test_evaluate_writes_figures_and_a_run(home: Path) -> None:
     assert figures["figures"]["MRR@10"] == pytest.approx(told, abs=0.02)
 
 
+def test_evaluate_then_compare(home: Path) -> None:
+    for name, more in (("short", ["--latency", "5"]), ("full", ["--full"])):
+        done = pixnar(
+            "evaluate", home / "index", home / "corpus", "--measures", "mrr@10,ndcg@10,hits@5,p@1",
+            "--run", home / f"{name}.trec", "--qrels", home / "dev.qrels", "--json", home / f"{name}.json", *more,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    told = json.loads((home / "short.json").read_text())
+    assert told["latency_ms"]["queries"] == 5
+    assert 0 < told["latency_ms"]["p50"] <= told["latency_ms"]["p99"]
+    low, high = told["intervals"]["MRR@10"]
+    assert low <= told["figures"]["MRR@10"] <= high
+    done = pixnar(
+        "compare", home / "short.trec", home / "full.trec", "--qrels", home / "dev.qrels", "-m", "MRR@10,nDCG@10,P@1",
+        "--json", home / "compare.json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    first, second = json.loads((home / "compare.json").read_text())["runs"]
+    full = json.loads((home / "full.json").read_text())["figures"]
+    assert first["figures"]["MRR@10"] == pytest.approx(told["figures"]["MRR@10"], abs=1e-9)
+    assert second["figures"]["nDCG@10"] == pytest.approx(full["nDCG@10"], abs=1e-9)
+    difference, p_value = second["against_first"]["MRR@10"]
+    assert difference == pytest.approx(second["figures"]["MRR@10"] - first["figures"]["MRR@10"], abs=1e-9)
+    assert 0 < p_value <= 1
+    fails("is no measure", "compare", home / "short.trec", "--qrels", home / "dev.qrels", "-m", "map")
+    fails("cannot read", "compare", home / "none.trec", "--qrels", home / "dev.qrels")
+    fails("given twice", "compare", home / "full.trec", home / "full.trec", "--qrels", home / "dev.qrels")
+    fails("is no measure", "evaluate", home / "index", home / "corpus", "-m", "MRR")
+
+
 def test_shortlist_sweeps(home: Path) -> None:
     done = pixnar(
         "shortlist", home / "index", home / "corpus", "--m", "4", "--r", "20,40", "--k", "1,2", "--minutes", "0.02",

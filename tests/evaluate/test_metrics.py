@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pixnar.errors import PixnarError
-from pixnar.evaluate import mrr_at, paired_difference, recall_at, recalls, reciprocal_ranks, summary
+from pixnar.evaluate import mrr_at, recall_at, recalls, reciprocal_ranks, summary
 
 
 def test_reciprocal_ranks() -> None:
@@ -46,25 +46,3 @@ def test_summary_over_judged_queries() -> None:
 def test_nothing_to_average() -> None:
     with pytest.raises(PixnarError, match="no judged queries"):
         summary({"q": ["a"]}, {})
-
-
-def test_difference_of_equals() -> None:
-    figures = np.array([0.5, 0.25, 1.0])
-    assert paired_difference(figures, figures) == (0.0, 1.0)
-
-
-def test_difference_by_hand() -> None:
-    # Of the 16 ways to toss four coins, two give a sum as far from 0 as all four differences with one sign.
-    result = paired_difference(np.array([1, 1, 1, 1, 0.5]), np.array([0.5, 0.5, 0.5, 0.5, 0.5]), rounds=20_000)
-    assert result.mean == pytest.approx(0.4)
-    assert result.p_value == pytest.approx(2 / 16, abs=0.01)
-
-
-def test_difference_is_seeded_and_symmetric() -> None:
-    random = np.random.default_rng(1)
-    a, b = random.random(100), random.random(100)
-    first, again, other_way = paired_difference(a, b), paired_difference(a, b), paired_difference(b, a)
-    assert first == again
-    assert other_way == (-first.mean, first.p_value)
-    assert first.p_value > 0.01
-    assert paired_difference(a + 0.5, b).p_value < 0.001

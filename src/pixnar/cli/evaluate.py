@@ -1,36 +1,114 @@
-"""pixnar evaluate: measure an index on the queries of a split."""
+"""pixnar evaluate and pixnar compare: how good the answers are, and whether others are better."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pixnar.cli.common import JsonFile, app, write_json
-from pixnar.cli.search import FullVocabulary, IndexPath
+from pixnar.cli.search import FullVocabulary
+from pixnar.errors import PixnarError
 from pixnar.progress import show_progress
+
+if TYPE_CHECKING:
+    from pixnar.evaluate import Row
+
+Measures = Annotated[
+    str, typer.Option("--measures", "-m", help="MRR@k, R@k, Hits@k, P@k, nDCG@k, separated by commas.")
+]
+_DEFAULT = "MRR@10,R@5,R@20,R@100"
 
 
 @app.command("evaluate")
 def evaluate(
-    index: IndexPath,
+    folder: Annotated[Path, typer.Argument(metavar="index", help="What pixnar fit or pixnar baseline wrote.")],
     corpus: Annotated[str, typer.Argument(help="Corpus folder, or irds:ID, with queries and qrels.")],
-    split: Annotated[str, typer.Option(help="dev, test or train.")] = "dev",
+    split: Annotated[str, typer.Option(help="dev, test or train. Look at test once, when all is chosen.")] = "dev",
+    measures: Measures = _DEFAULT,
     most: Annotated[int, typer.Option("--queries", help="A sample of so many queries; 0 = all.", min=0)] = 2000,
+    k: Annotated[int, typer.Option("-k", help="Documents a query; at least what the measures need.", min=0)] = 0,
+    timed: Annotated[
+        int, typer.Option("--latency", help="Ask so many of the queries again, one by one, and time them.", min=0)
+    ] = 0,
     run_file: Annotated[Path | None, typer.Option("--run", help="Also write the rankings in TREC form.")] = None,
+    qrels_file: Annotated[
+        Path | None, typer.Option("--qrels", help="Also write the judgements of these queries in TREC form.")
+    ] = None,
     full: FullVocabulary = False,
     threads: Annotated[int, typer.Option(help="Worker threads.", min=1)] = 2,
     json_file: JsonFile = None,
 ) -> None:
-    """Measure an index on the queries of a split: MRR@10, R@5, R@20, R@100."""
-    from pixnar.evaluate.run import evaluate as measure
-    from pixnar.evaluate.run import write_trec
+    """Measure an index or a baseline on the queries of a split, with 95 % intervals.
 
+    [bold]pixnar evaluate INDEX CORPUS --split dev --latency 200 --run dev.trec[/bold]
+    """
+    from pixnar.evaluate import evaluate as measure
+    from pixnar.evaluate import write_qrels, write_run
+    from pixnar.index import Index
+
+    retriever = Index.load(folder, shortlist=not full, threads=threads)
     with show_progress() as progress:
-        figures, run = measure(index, corpus, split, most=most, shortlist=not full, threads=threads, progress=progress)
-    for name, value in figures.items():
-        print(f"{name:>8} {value:.4f}")
+        found = measure(
+            retriever, corpus, split, measures=_names(measures), most=most, k=k, timed=timed, progress=progress
+        )
+    intervals = found.intervals()
+    for name, value in found.figures.items():
+        print(f"{name:>8} {value:.4f}  [{intervals[name].low:.4f}, {intervals[name].high:.4f}]")
+    if found.latency:
+        one = found.latency
+        print(f"      ms {one.mean:.2f} mean, {one.p50:.2f} p50, {one.p99:.2f} p99 ({one.queries} queries, one by one)")
     if run_file is not None:
-        write_trec(run_file, run)
-    write_json(json_file, {"index": str(index), "split": split, "queries": len(run), "figures": figures})
+        write_run(run_file, found.run)
+    if qrels_file is not None:
+        write_qrels(qrels_file, found.judgements)
+    report: dict[str, Any] = {"index": str(folder), "split": split, "queries": len(found.run)}
+    report |= {"figures": found.figures, "intervals": intervals}
+    write_json(json_file, report | ({"latency_ms": found.latency._asdict()} if found.latency else {}))
+
+
+@app.command("compare")
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Run files in TREC form; the others are held against the first.")],
+    qrels: Annotated[Path, typer.Option(help="Judgements: TREC's four columns, or BEIR's three.")],
+    measures: Measures = _DEFAULT,
+    seed: Annotated[int, typer.Option(help="Of the randomisation test and the bootstrap.")] = 0,
+    json_file: JsonFile = None,
+) -> None:
+    """Compare runs: means, 95 % intervals, and the p-value of a paired randomisation test against the first.
+
+    [bold]pixnar compare pixnar.trec bm25.trec --qrels dev.qrels[/bold]
+    """
+    from pixnar.evaluate import compare as measure
+    from pixnar.evaluate import read_qrels, read_run
+
+    if len(set(runs)) < len(runs):
+        raise PixnarError("a run is given twice: give each once")
+    short = len({path.stem for path in runs}) == len(runs)
+    found = {path.stem if short else str(path): read_run(path) for path in runs}
+    rows = measure(found, read_qrels(qrels), _names(measures), seed=seed)
+    _show(rows)
+    write_json(json_file, {"runs": [row._asdict() for row in rows]})
+
+
+def _names(measures: str) -> list[str]:
+    return [name for name in measures.split(",") if name.strip()] or _DEFAULT.split(",")
+
+
+def _show(rows: list[Row]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("run", *rows[0].figures)
+    for row in rows:
+        cells = []
+        for name, value in row.figures.items():
+            low, high = row.intervals[name]
+            cell = f"{value:.4f} [dim]{low:.3f}–{high:.3f}[/dim]"
+            if row.against_first is not None:
+                mean, p_value = row.against_first[name]
+                cell += f"\n{mean:+.4f} [dim]p {p_value:.4f}[/dim]"
+            cells.append(cell)
+        table.add_row(row.name, *cells)
+    Console().print(table)

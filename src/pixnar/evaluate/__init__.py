@@ -1,5 +1,34 @@
 """evaluate: rankings and judgements come in; figures, and how sure they are, come out."""
 
-from pixnar.evaluate.metrics import Difference, mrr_at, paired_difference, recall_at, recalls, reciprocal_ranks, summary
+from pixnar.evaluate.compare import Row, compare
+from pixnar.evaluate.latency import Latency, latency
+from pixnar.evaluate.measures import per_query
+from pixnar.evaluate.metrics import mrr_at, recall_at, recalls, reciprocal_ranks, summary
+from pixnar.evaluate.run import Evaluation, evaluate
+from pixnar.evaluate.significance import Difference, Interval, bootstrap, paired_difference
+from pixnar.evaluate.trec import Qrels, Run, read_qrels, read_run, write_qrels, write_run
 
-__all__ = ["Difference", "mrr_at", "paired_difference", "recall_at", "recalls", "reciprocal_ranks", "summary"]
+__all__ = [
+    "Difference",
+    "Evaluation",
+    "Interval",
+    "Latency",
+    "Qrels",
+    "Row",
+    "Run",
+    "bootstrap",
+    "compare",
+    "evaluate",
+    "latency",
+    "mrr_at",
+    "paired_difference",
+    "per_query",
+    "read_qrels",
+    "read_run",
+    "recall_at",
+    "recalls",
+    "reciprocal_ranks",
+    "summary",
+    "write_qrels",
+    "write_run",
+]

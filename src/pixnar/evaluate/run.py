@@ -1,58 +1,71 @@
-"""An index against the queries of a split."""
+"""A retriever against the queries of a split. This is the one place where a test split is read."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from pixnar.corpus import open_corpus
+from pixnar.corpus import Corpus, open_corpus
 from pixnar.errors import CorpusError
-from pixnar.evaluate.metrics import summary
-from pixnar.evaluate.queries import read_queries
-from pixnar.index import Index
+from pixnar.evaluate.latency import Latency, latency
+from pixnar.evaluate.measures import DEFAULT, Figures, means, parse, per_query
+from pixnar.evaluate.queries import MOST, read_queries
+from pixnar.evaluate.significance import Interval, bootstrap
 from pixnar.progress import Progress
-from pixnar.storage import atomic_write
-
-Run = dict[str, list[tuple[str, float]]]
+from pixnar.search import Retriever
 
 _BATCH = 50
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """What was found, and how good it is: a figure per query and measure, in the order of the run's queries."""
+
+    run: dict[str, list[tuple[str, float]]]
+    judgements: dict[str, dict[str, int]]
+    per_query: Mapping[str, Figures]
+    latency: Latency | None = None
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The mean of every measure."""
+        return means(self.per_query)
+
+    def intervals(self, level: float = 0.95) -> dict[str, Interval]:
+        """Where the means may lie, by bootstrap over the queries."""
+        return {name: bootstrap(values, level=level) for name, values in self.per_query.items()}
+
+
 def evaluate(
-    index: str | os.PathLike[str] | Index,
-    corpus: str,
+    retriever: Retriever,
+    corpus: str | Corpus,
     split: str,
     *,
-    most: int = 2000,
-    k: int = 100,
-    shortlist: bool = True,
-    threads: int = 2,
+    measures: Sequence[str] = DEFAULT,
+    most: int = MOST,
+    k: int = 0,
+    timed: int = 0,
     progress: Progress | None = None,
-) -> tuple[dict[str, float], Run]:
-    """Figures of an index on a split, and the k best documents of every query with their scores."""
-    source = open_corpus(corpus)
+) -> Evaluation:
+    """Ask a retriever the judged queries of a split, of more than `most` (0: all) a fixed sample.
+
+    `k` documents are asked for, or as many as the measures look at. The first `timed` queries are then asked again, one
+    at a time, to see how long they take.
+    """
+    wanted = [parse(name) for name in measures]
+    depth = max(k, *(measure.cut for measure in wanted))
+    source = open_corpus(corpus) if isinstance(corpus, str) else corpus
     queries = read_queries(source, split, most)
     if not len(queries):
         known = ", ".join(source.splits()) or "none"
         raise CorpusError(f"{source.name} has no judged queries in the split {split!r}: it has {known}")
-    opened = index if isinstance(index, Index) else Index.load(index, shortlist=shortlist, threads=threads)
-    run: Run = {}
+    run: dict[str, list[tuple[str, float]]] = {}
     for start in range(0, len(queries), _BATCH):
         ids = queries.ids[start : start + _BATCH]
-        found = opened.search_batch(queries.texts[start : start + _BATCH], k)
+        found = retriever.search_batch(queries.texts[start : start + _BATCH], depth)
         run |= {one: [(hit.doc_id, hit.score) for hit in hits] for one, hits in zip(ids, found, strict=True)}
         if progress:
             progress("searching", len(run), len(queries))
-    return summary({one: [doc_id for doc_id, _ in hits] for one, hits in run.items()}, queries.qrels), run
-
-
-def write_trec(path: Path, run: Run, name: str = "pixnar") -> None:
-    """Write a run file: query, Q0, document, rank, score, name."""
-    lines = []
-    for query, hits in run.items():
-        last = float("inf")
-        for rank, (doc_id, score) in enumerate(hits, 1):
-            last = min(score, last - 1e-6)  # equal scores would be put in another order by who reads the file
-            lines.append(f"{query} Q0 {doc_id} {rank} {last:.6f} {name}\n")
-    with atomic_write(path) as file:
-        file.write("".join(lines).encode())
+    _, figures = per_query(run, queries.judgements, measures)
+    taken = latency(retriever, queries.texts[:timed], progress=progress) if timed else None
+    return Evaluation(run, queries.judgements, figures, taken)

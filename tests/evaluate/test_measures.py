@@ -1,0 +1,86 @@
+"""Measures are those of trec_eval, also where scores tie."""
+
+from __future__ import annotations
+
+import pytest
+import pytrec_eval
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pixnar.errors import PixnarError
+from pixnar.evaluate.measures import means, parse, per_query
+from pixnar.evaluate.metrics import recalls, reciprocal_ranks
+from pixnar.evaluate.trec import read_run
+
+DOCUMENTS = [f"d{i}" for i in range(12)]
+runs = st.dictionaries(
+    st.sampled_from(["q1", "q2", "q3", "unjudged"]),
+    st.dictionaries(st.sampled_from(DOCUMENTS), st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=1),
+    min_size=1,
+)
+qrels = st.dictionaries(
+    st.sampled_from(["q1", "q2", "q3", "missing"]),
+    st.dictionaries(st.sampled_from(DOCUMENTS), st.integers(0, 3), min_size=1),
+    min_size=1,
+)
+
+
+@given(run=runs, judged=qrels)
+def test_equal_to_trec_eval(tmp_path_factory: pytest.TempPathFactory, run: dict, judged: dict) -> None:  # type: ignore[type-arg]
+    relevant = {query: grades for query, grades in judged.items() if max(grades.values()) > 0}
+    if not relevant:
+        return
+    path = tmp_path_factory.mktemp("runs") / "run.trec"
+    lines = [f"{query} Q0 {doc} 0 {score} x\n" for query, found in run.items() for doc, score in found.items()]
+    path.write_text("".join(lines))
+    names = {"MRR@100": "recip_rank", "R@5": "recall_5", "P@5": "P_5", "nDCG@10": "ndcg_cut_10", "Hits@5": "success_5"}
+    ids, figures = per_query(read_run(path), judged, list(names))
+    measures = {"recip_rank", "recall.5", "P.5", "ndcg_cut.10", "success.5"}
+    theirs = pytrec_eval.RelevanceEvaluator(relevant, measures).evaluate(run)
+    assert ids == list(relevant)
+    for ours, name in names.items():
+        for query, value in zip(ids, figures[ours], strict=True):
+            assert value == pytest.approx(theirs.get(query, {}).get(name, 0.0), abs=1e-12)
+    # A cut: what trec_eval says of a run that ends there.
+    best = {query: [doc for doc, _ in found][:3] for query, found in read_run(path).items()}
+    short = {query: {doc: run[query][doc] for doc in docs} for query, docs in best.items()}
+    cut = pytrec_eval.RelevanceEvaluator(relevant, {"recip_rank"}).evaluate(short)
+    for query, value in zip(ids, per_query(read_run(path), judged, ["MRR@3"])[1]["MRR@3"], strict=True):
+        assert value == pytest.approx(cut.get(query, {}).get("recip_rank", 0.0), abs=1e-12)
+
+
+@given(run=runs, judged=qrels)
+def test_the_quick_metrics_agree(run: dict, judged: dict) -> None:  # type: ignore[type-arg]
+    relevant = {query: {doc for doc, grade in grades.items() if grade > 0} for query, grades in judged.items()}
+    relevant = {query: wanted for query, wanted in relevant.items() if wanted}
+    if not relevant:
+        return
+    ranked = {query: list(found.items()) for query, found in run.items()}
+    _, figures = per_query(ranked, judged, ["MRR@10", "R@5"])
+    rows = [[doc for doc, _ in ranked.get(query, [])] for query in relevant]
+    assert figures["MRR@10"].tolist() == pytest.approx(reciprocal_ranks(rows, list(relevant.values()), 10).tolist())
+    assert figures["R@5"].tolist() == pytest.approx(recalls(rows, list(relevant.values()), 5).tolist())
+
+
+def test_by_hand() -> None:
+    run = {"a": [("x", 3.0), ("y", 2.0), ("z", 1.0)], "b": [("y", 1.0)]}
+    judged = {"a": {"z": 1, "w": 1}, "b": {"y": 2}, "c": {"x": 1}, "nothing": {"x": 0}}
+    ids, figures = per_query(run, judged, ["MRR@10", "MRR@2", "R@3", "Hits@3", "P@2"])
+    assert ids == ["a", "b", "c"]
+    assert figures["MRR@10"].tolist() == pytest.approx([1 / 3, 1, 0])
+    assert figures["MRR@2"].tolist() == [0, 1, 0]
+    assert figures["R@3"].tolist() == [0.5, 1, 0]
+    assert figures["Hits@3"].tolist() == [1, 1, 0]
+    assert figures["P@2"].tolist() == [0, 0.5, 0]
+    assert means(figures)["R@3"] == 0.5
+
+
+@pytest.mark.parametrize("name", ["MRR", "MRR@0", "map@10", "@10", "R@-5", "R@5@5", ""])
+def test_no_measure(name: str) -> None:
+    with pytest.raises(PixnarError, match="is no measure"):
+        parse(name)
+
+
+def test_no_judged_query() -> None:
+    with pytest.raises(PixnarError, match="no judged queries"):
+        per_query({"q": [("a", 1.0)]}, {"q": {"a": 0}})

@@ -1,0 +1,74 @@
+"""Run and qrels files: what is written is read back, and bad lines are named."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from pixnar.errors import PixnarError
+from pixnar.evaluate import read_qrels, read_run, write_qrels, write_run
+
+
+@pytest.mark.parametrize("name", ["run.trec", "run.trec.gz"])
+def test_a_run_keeps_its_order(tmp_path: Path, name: str) -> None:
+    run = {"q1": [("b", 1.0), ("c", 1.0), ("a", 1.0), ("d", -2.5)], "q2": [("ä", 7.25)], "q3": []}
+    write_run(tmp_path / name, run)
+    again = read_run(tmp_path / name)
+    assert {query: [doc for doc, _ in hits] for query, hits in again.items()} == {
+        "q1": ["b", "c", "a", "d"],
+        "q2": ["ä"],
+    }
+    assert again["q2"] == [("ä", 7.25)]
+    assert name.endswith(".gz") == ((tmp_path / name).read_bytes()[:2] == b"\x1f\x8b")
+
+
+def test_ties_as_trec_eval_breaks_them(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    path.write_text("q Q0 a 1 1.0 x\nq Q0 c 2 1.0 x\nq Q0 b 3 2e0 x\n")
+    assert [doc for doc, _ in read_run(path)["q"]] == ["b", "c", "a"]
+
+
+def test_qrels_both_ways(tmp_path: Path) -> None:
+    qrels = {"q1": {"a": 1, "b": 0}, "q2": {"c": 3}}
+    write_qrels(tmp_path / "qrels", qrels)
+    assert read_qrels(tmp_path / "qrels") == qrels
+    beir = tmp_path / "dev.tsv.gz"
+    beir.write_bytes(gzip.compress(b"query-id\tcorpus-id\tscore\nq1\ta\t1\nq1\tb\t0\nq2\tc\t3\n"))
+    assert read_qrels(beir) == qrels
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"q Q0 a 1 1.0\n", ":1: 5 columns"),
+        (b"q Q0 a 1 1.0 x\nq Q0 b 2 much x\n", ":2: 'much' is no number"),
+        (b"q Q0 a 1 nan x\n", "is no number"),
+        (b"q Q0 a 1 2 x\nq Q0 a 2 1 x\n", ":2: query q has document a twice"),
+        (b"q Q0 \xff 1 1.0 x\n", ":1: invalid UTF-8"),
+        (b"", "is empty"),
+    ],
+)
+def test_bad_runs(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "run").write_bytes(content)
+    with pytest.raises(PixnarError, match=message):
+        read_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"q a\n", ":1: 2 columns"), (b"q 0 a 1.5\n", "no whole number"), (b"q 0 a x\n", "no number"), (b"", "no judge")],
+)
+def test_bad_qrels(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "qrels").write_bytes(content)
+    with pytest.raises(PixnarError, match=message):
+        read_qrels(tmp_path / "qrels")
+
+
+def test_missing_file_and_ids_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(PixnarError, match="cannot read"):
+        read_run(tmp_path / "none")
+    with pytest.raises(PixnarError, match="'two words' cannot be written"):
+        write_run(tmp_path / "run", {"q": [("two words", 1.0)]})
+    assert not (tmp_path / "run").exists()
