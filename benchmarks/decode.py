@@ -31,7 +31,7 @@ from pixnar.storage import atomic_write, read_container, write_container
 from pixnar.vocab import Vocabulary, load_vocabulary
 
 from .decode_queries import PROFILES, QueryMaker
-from .environment import environment
+from pixnar.evaluate.environment import environment
 from .generate import generate_docids
 
 VOCABULARY_DOCIDS = 3_000_000  # docids that the vocabulary is learned from

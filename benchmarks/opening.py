@@ -48,7 +48,7 @@ from pixnar.shortlist.lists import PAPER, Shortlist
 from pixnar.storage import atomic_write
 from pixnar.vocab import Vocabulary
 
-from .environment import environment, resident_mb
+from pixnar.evaluate.environment import environment, resident_mb
 from .generate import _concatenate, _mix, _words
 
 _WORDS = 60_000  # that phrases are made of

@@ -47,7 +47,7 @@ from pixnar.train.data import TrainingData
 from pixnar.train.loop import train
 from pixnar.vocab import TargetVocabulary, TokenizerVocabulary, Vocabulary
 
-from .environment import environment
+from pixnar.evaluate.environment import environment
 
 LIKELIHOOD = PAPER_RULE.with_(normalize=True)
 """The paper's score: Σ log P of each slot's token and of the end."""

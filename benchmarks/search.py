@@ -32,7 +32,7 @@ from pixnar.search.query import QueryScorer
 from pixnar.storage import atomic_write
 from pixnar.vocab import normalize
 
-from .environment import environment, resident_mb
+from pixnar.evaluate.environment import environment, resident_mb
 
 Floats = NDArray[np.float32]
 Search = Callable[[str], list[str]]  # the ids of the best documents

@@ -31,7 +31,7 @@ from pixnar.storage import atomic_write
 from pixnar.vocab.normalize import normalize
 from pixnar.vocab.phrases import Punctuation
 
-from .environment import environment
+from pixnar.evaluate.environment import environment
 from .generate import generate_docids
 
 RIVALS = ("bpe-ws", "bpe-super", "unigram-ws", "sentencepiece-unigram-super")

@@ -53,7 +53,7 @@ def test_scoring_has_the_dials_of_a_score_rule() -> None:
 
     def rule(recipe: Recipe) -> ScoreRule:
         dials = to_dict(recipe)["scoring"]
-        del dials["tune"]
+        del dials["tune"], dials["tune_queries"]
         return ScoreRule.from_dict(dials)
 
     assert rule(PAPER) == PAPER_RULE

@@ -91,6 +91,39 @@ def test_search(index: Index, names: dict[str, set[str]]) -> None:
         index.search_batch("balin")
 
 
+def test_generate(index: Index, names: dict[str, set[str]]) -> None:
+    made = index.generate(QUERIES[0], 5)
+    assert len(made) == 5
+    assert [one.score for one in made] == sorted((one.score for one in made), reverse=True)
+    for one in made:
+        assert set(one.documents) == names[normalize(one.docid)]
+        tokens = index.table.vocabulary.encode(one.docid)
+        assert one.tokens == [index.table.vocabulary.token(int(v)) for v in tokens]
+
+
+def test_sources(copy: Path) -> None:
+    manifest = json.loads((copy / "manifest.json").read_text())
+    with_fusion(copy, dict.fromkeys(SOURCES, 1.0))
+    content = json.loads((copy / "manifest.json").read_text())
+    evidence = Fusion(dict.fromkeys((DOCIDS, OWN, EXPANSION), 1.0), dict.fromkeys(SOURCES[:3], 1.0)).to_dict()
+    content["fusions"] = {"docids": None, "evidence": evidence, "all": content["fusion"]}
+    (copy / "manifest.json").write_text(json.dumps(content))
+    ranked = {}
+    for sources in ("docids", "evidence", "all"):
+        opened = Index.load(copy, sources=sources)
+        there = [name for name in ("evidence", "bm25", "vectors") if getattr(opened.engine, name) is not None]
+        assert there == {"docids": [], "evidence": ["evidence"], "all": ["evidence", "bm25", "vectors"]}[sources]
+        ranked[sources] = [(hit.doc_id, hit.score) for hit in opened.search("rovek demor", 10)]
+    assert ranked["docids"] != ranked["evidence"] != ranked["all"]
+    with pytest.raises(PixnarError, match="choose one of docids, evidence, all"):
+        Index.load(copy, sources="bm25")
+    del manifest["fusions"]  # as earlier releases wrote it
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    Index.load(copy, sources="docids")
+    with pytest.raises(FileFormatError, match="no weights for 'evidence'"):
+        Index.load(copy, sources="evidence")
+
+
 def test_a_threshold(index: Index) -> None:
     hits = index.search("balin demor", k=8)
     least = hits[3].score

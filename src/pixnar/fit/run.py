@@ -38,7 +38,7 @@ from pixnar.index.files import (
     write_priors,
     write_units,
 )
-from pixnar.index.manifest import write_manifest
+from pixnar.index.manifest import SOURCES, write_manifest
 from pixnar.index.units import Units
 from pixnar.model.build import build_model, calibrate
 from pixnar.model.encoder import Encoder, place_of
@@ -55,7 +55,6 @@ from pixnar.train.loop import Trained, train
 from pixnar.vocab import TargetVocabulary, TokenizerVocabulary, Vocabulary, load_vocabulary
 
 Floats = NDArray[np.float32]
-_TUNING_QUERIES = 400  # for the dials of the score; weights of a fusion are chosen on all
 
 
 @dataclass
@@ -129,12 +128,12 @@ class _Fit:
         model = self.model(data, table, priors, slots, dev)
         shortlist = self.shortlist(model, data)
         engine, queries = self.engine(model, data, table, priors, dev, shortlist)
-        rule, fusion = self.choices(engine, queries, dev)
-        chosen = with_rule(engine, rule)
+        rule, fusions = self.choices(engine, queries, dev)
+        chosen, fusion = with_rule(engine, rule), fusions["all"]
         chosen.fusion = Fusion.from_dict(fusion) if fusion else None
         chosen.drop_unweighted()
         self.report.facts["served"] = ship(model, chosen, dev, self.folder, self.recipe.serve, self.say, self.progress)
-        self._seal(rule, fusion, model)
+        self._seal(rule, fusions, model)
         return self.report
 
     def vocabulary(self) -> TargetVocabulary:
@@ -321,30 +320,31 @@ class _Fit:
 
     def choices(
         self, engine: Engine, queries: Sequence[Query], dev: Queries
-    ) -> tuple[ScoreRule, dict[str, Any] | None]:
-        """The dials of the score and the weights of the fusion; both chosen on dev where the recipe lets them."""
+    ) -> tuple[ScoreRule, dict[str, dict[str, Any] | None]]:
+        """The dials of the score and the weights of every fusion; both chosen on dev where the recipe lets them."""
         rule = engine.scorer.rule
         if not len(dev):
             self.say("no dev split: the recipe's own dials are used, and nothing is fused")
-            return rule, None
+            return rule, dict.fromkeys(SOURCES)
+        some = dev.first(self.recipe.scoring.tune_queries)  # the weights of a fusion are chosen on all
         if self.recipe.scoring.tune:
-            some = dev.first(_TUNING_QUERIES)
             orders = self.recipe.scoring.order == "auto"
             rule, value = tune_rule(engine, queries[: len(some)], some, orders=orders, progress=self.progress)
             self.say(f"score chosen on dev: {rule} (MRR@10 {value:.3f} on {len(some)} queries)")
         engine = with_rule(engine, rule)
-        self._compare_with_full(engine, queries[:_TUNING_QUERIES], dev.first(_TUNING_QUERIES))
+        self._compare_with_full(engine, queries[: len(some)], some)
         tables = gather(engine, queries, engine.depth, self.progress)
-        fusions = {}
+        fusions: dict[str, dict[str, Any] | None] = {}
         own = [DOCID_SCORE] + [name for name in (OWN, EXPANSION) if name in tables[0].columns]
         everything = own + [name for name in (DENSE, BM25) if name in tables[0].columns]
-        for name, sources in (("docids", own[:1]), ("with evidence", own), ("with fusion", everything)):
-            fusions[name] = tune_fusion(tables, dev, sources, engine.unit_of)
-            run = dict(zip(dev.ids, ranked(tables, fusions[name]), strict=True))
+        told = ("docids", "with evidence", "with fusion")
+        for key, name, sources in zip(SOURCES, told, (own[:1], own, everything), strict=True):
+            fusion = tune_fusion(tables, dev, sources, engine.unit_of)
+            run = dict(zip(dev.ids, ranked(tables, fusion), strict=True))
             self.report.dev[name] = summary(run, dev.qrels)
             self.say(f"dev, {name}: " + ", ".join(f"{key} {value:.3f}" for key, value in self.report.dev[name].items()))
-        fusion = fusions["with fusion"]
-        return rule, None if list(fusion.weights) == [DOCID_SCORE] else fusion.to_dict()
+            fusions[key] = None if list(fusion.weights) == [DOCID_SCORE] else fusion.to_dict()
+        return rule, fusions
 
     def _compare_with_full(self, engine: Engine, queries: Sequence[Query], dev: Queries) -> None:
         """What the shortlist costs: MRR@10 by docids with it and with every token scored."""
@@ -365,12 +365,13 @@ class _Fit:
             f"{cut:.2%} of the docids have no slot left for their end or are cut"
         )
 
-    def _seal(self, rule: ScoreRule, fusion: dict[str, Any] | None, model: Nar) -> None:
+    def _seal(self, rule: ScoreRule, fusions: dict[str, dict[str, Any] | None], model: Nar) -> None:
         content = {
             "corpus": self.corpus.name,
             "recipe": to_dict(self.recipe),
             "rule": rule.to_dict(),
-            "fusion": fusion,
+            "fusion": fusions["all"],
+            "fusions": fusions,
             "depth": self.recipe.fuse.depth,
             "expansion": self.recipe.evidence.expansion,
             "slots": model.slots.slots,

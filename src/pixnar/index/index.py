@@ -18,7 +18,7 @@ from pixnar.index.explain import explain
 from pixnar.index.files import DOCIDS, ENCODER, HEAD
 from pixnar.index.opening import open_engine
 from pixnar.scoring import ScoreRule
-from pixnar.search import DocumentHit, Hit
+from pixnar.search import DocumentHit, Generated, Hit
 from pixnar.search.query import Head, QueryScorer
 from pixnar.vocab import normalize
 
@@ -42,10 +42,14 @@ class Index:
         *,
         threads: int = 2,
         shortlist: bool = True,
+        sources: str = "all",
         device: str | None = None,
         warm_up: bool = False,
     ) -> Index:
         """Open an index; without `shortlist` every token of the vocabulary is scored.
+
+        `sources` says what ranks: "docids" alone, "evidence": also what else the model's phrases say for a document,
+        "all": also what the recipe fuses, dense vectors and BM25. The weights of each were chosen on dev.
 
         Files are mapped: they must be there in their sizes, damage inside shows when it is met or with `verify`. The
         first query reads the docid table, which takes seconds for millions of docids; with `warm_up` that is done here.
@@ -54,6 +58,7 @@ class Index:
         """
         where = Path(folder)
         content = manifest.read_manifest(where)
+        fusion = manifest.fusion_of(content, sources)
         table = DocidTable.open(where / DOCIDS)
         rows = HeadRows.load(where / HEAD, verify=False)
         if rows.count - 1 != table.vocab_size:
@@ -69,7 +74,7 @@ class Index:
         rule = ScoreRule.from_dict(content["rule"])
         engine = open_engine(
             where,
-            content,
+            content | {"fusion": fusion},
             table,
             lambda priors, log_z: QueryScorer(head, log_z, priors, rule),
             threads=threads,
@@ -142,6 +147,16 @@ class Index:
     ) -> dict[str, Any]:
         """How the answer comes about: clusters, shortlist, tokens of every slot, docids, sources, time per stage."""
         return explain(self, query, k, _wanted(allow, forbid, where), threshold)
+
+    def generate(self, query: str, k: int = 10) -> list[Generated]:
+        """The k docids that the model says of a query, best first, with the tokens it says them in."""
+        made, engine, vocabulary = self.queries([query])[0], self.engine, self.table.vocabulary
+        rule = engine.scorer.rule
+        found = engine.decoder.docids(engine.scored(made), k, order=engine.scorer.order, length_norm=rule.length_norm)
+        return [
+            Generated(self.spelling(hit.tokens), hit.score, [vocabulary.token(v) for v in hit.tokens], hit.documents)
+            for hit in found.hits
+        ]
 
     def hits(
         self,

@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pixnar.errors import FileFormatError
+from pixnar.errors import FileFormatError, PixnarError
 from pixnar.storage import atomic_write, file_digest
 
 NAME = "manifest.json"
 _FORMAT, _VERSION = "pixnar-index", 2  # 2: served rows, and an encoder that needs no torch
 _KEYS = ("version", "files", "rule", "fusion", "depth", "expansion")  # without which an index cannot be opened
 UNFINISHED = ".part"  # how the names of files end that were being written when their process was killed
+SOURCES = ("docids", "evidence", "all")
+"""What may rank documents: their docids alone; also what else the model's phrases say for them; also dense and BM25."""
+
 _NOT_SHIPPED = ("work", NAME)  # checkpoints of an unfinished fit, and the manifest itself
 
 
@@ -71,6 +74,17 @@ def read_manifest(folder: Path) -> dict[str, Any]:
                 f"{folder / name} has {size} bytes, not {facts['size']}: copy or build the index again"
             )
     return content
+
+
+def fusion_of(content: dict[str, Any], sources: str) -> dict[str, Any] | None:
+    """The weights that were chosen for these sources; None: docids alone."""
+    if sources not in SOURCES:
+        raise PixnarError(f"sources {sources!r}: choose one of {', '.join(SOURCES)}")
+    if sources == "all":
+        return content["fusion"]  # type: ignore[no-any-return]
+    if sources != "docids" and sources not in content.get("fusions", {}):
+        raise FileFormatError(f"the index has no weights for {sources!r}: run pixnar fit again with --overwrite")
+    return content.get("fusions", {}).get(sources)  # type: ignore[no-any-return]
 
 
 def verify(folder: Path) -> int:

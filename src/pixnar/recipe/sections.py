@@ -162,6 +162,7 @@ class Scoring:
         True,
         "choose order, prior_weight, copy, length_norm, aggregate and scale on dev, from the values here",
     )
+    tune_queries: int = dial(400, "dev queries on which they are chosen, at most", 1, HUGE)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,15 @@ class Hit(NamedTuple):
     docid: str
 
 
+class Generated(NamedTuple):
+    """A docid that a query generates: its text, its tokens as people read them, and the documents it names."""
+
+    docid: str
+    score: float
+    tokens: list[str]
+    documents: tuple[str, ...]
+
+
 class DocidHit(NamedTuple):
     """A docid that was found, and the allowed documents it names, in the order of their ids."""
 
