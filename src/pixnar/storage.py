@@ -10,6 +10,7 @@ import contextlib
 import json
 import mmap
 import os
+import shutil
 import struct
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -104,6 +105,18 @@ def sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def put_in_place(built: Path, folder: Path) -> None:
+    """Swap a new folder in for an old one, if there is one; a kill in between leaves both, under their own names."""
+    if built == folder:
+        return
+    old = folder.with_name(f".{folder.name}.replaced-{os.getpid()}")
+    if folder.exists():
+        os.rename(folder, old)
+    os.rename(built, folder)
+    sync_folder(folder.parent)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def write_container(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from pixnar.errors import PixnarError
 from pixnar.index.files import DOCIDS
 from pixnar.index.manifest import NAME, UNFINISHED
 from pixnar.recipe import Recipe, to_dict
-from pixnar.storage import atomic_write, sync_folder
+from pixnar.storage import atomic_write
 
 
 def claim(folder: Path, corpus: Corpus, recipe: Recipe, *, overwrite: bool) -> Path:
@@ -51,17 +50,6 @@ def _sweep(place: Path) -> None:
     """Remove what a killed fit was writing; the docid table looks after its own."""
     for path in [path for path in place.rglob(f"*{UNFINISHED}") if DOCIDS not in path.relative_to(place).parts[:1]]:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def put_in_place(built: Path, folder: Path) -> None:
-    """Swap a new index in for an old one; a kill in between leaves both, under their own names."""
-    if built == folder:
-        return
-    old = folder.with_name(f".{folder.name}.replaced-{os.getpid()}")
-    os.rename(folder, old)
-    os.rename(built, folder)
-    sync_folder(folder.parent)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def beside(folder: Path) -> Path:

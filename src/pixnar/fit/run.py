@@ -20,7 +20,7 @@ from pixnar.evaluate.metrics import summary
 from pixnar.evaluate.queries import Queries, read_queries
 from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.ngrams import Ngrams
-from pixnar.fit.folder import claim, put_in_place
+from pixnar.fit.folder import claim
 from pixnar.fit.lists import make_shortlist
 from pixnar.fit.parts import start_rule, x_of
 from pixnar.fit.ship import ship
@@ -48,7 +48,7 @@ from pixnar.progress import Progress
 from pixnar.recipe import Recipe, to_dict
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.shortlist.lists import Shortlist
-from pixnar.storage import atomic_write
+from pixnar.storage import atomic_write, put_in_place
 from pixnar.train.data import TrainingData
 from pixnar.train.log import plot
 from pixnar.train.loop import Trained, train

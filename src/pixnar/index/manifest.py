@@ -1,10 +1,11 @@
-"""The manifest of an index: what is in the folder, with sizes and checksums, and the recipe that made it."""
+"""The manifest of a folder that is shipped: what is in it, with sizes and checksums, and what made it."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,6 @@ from pixnar.errors import FileFormatError, PixnarError
 from pixnar.storage import atomic_write, file_digest
 
 NAME = "manifest.json"
-_FORMAT, _VERSION = "pixnar-index", 2  # 2: served rows, and an encoder that needs no torch
-_KEYS = ("version", "files", "rule", "fusion", "depth", "expansion")  # without which an index cannot be opened
 UNFINISHED = ".part"  # how the names of files end that were being written when their process was killed
 SOURCES = ("docids", "evidence", "all")
 """What may rank documents: their docids alone; also what else the model's phrases say for them; also dense and BM25."""
@@ -25,54 +24,90 @@ class OlderIndexError(FileFormatError):
     """An index of a release that wrote less than searching needs now."""
 
 
-def write_manifest(folder: Path, content: dict[str, Any]) -> None:
+@dataclass(frozen=True)
+class Kind:
+    """What a manifest is of: its format, the keys without which it cannot be opened, and its words in errors."""
+
+    format: str
+    version: int
+    keys: tuple[str, ...]
+    noun: str
+    maker: str  # the command that writes such a folder
+    changing: tuple[str, ...] = ()  # folders that have checksums of their own and may be changed later
+
+
+INDEX = Kind(
+    "pixnar-index",
+    2,  # served rows, and an encoder that needs no torch
+    ("version", "files", "rule", "fusion", "depth", "expansion"),
+    "index",
+    "pixnar fit",
+    ("docids/",),
+)
+
+
+def write_manifest(folder: Path, content: dict[str, Any], kind: Kind = INDEX) -> None:
     """Seal a folder: list every file with its size and checksum. Until this is written the index does not exist."""
     files = {
         str(path.relative_to(folder)): {"size": path.stat().st_size, "xxh3": file_digest(path)}
         for path in _files(folder)
     }
-    whole = {"format": _FORMAT, "version": _VERSION, **content, "files": files}
+    whole = {"format": kind.format, "version": kind.version, **content, "files": files}
     with atomic_write(folder / NAME) as file:
         file.write(json.dumps(whole, indent=2, ensure_ascii=False, sort_keys=True).encode())
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def format_of(folder: Path) -> str | None:
+    """The format that a folder's manifest names; None where there is no manifest, or one that cannot be read."""
+    try:
+        content = json.loads((folder / NAME).read_bytes())
+    except (OSError, ValueError):
+        return None
+    found = content.get("format") if isinstance(content, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def read_manifest(folder: Path, kind: Kind = INDEX) -> dict[str, Any]:
     """Read and check a manifest; the files it lists must be there in their size."""
-    path = folder / NAME
+    path, again = folder / NAME, f"copy or build the {kind.noun} again"
     if not path.exists():
         if (folder / "work").is_dir():
-            raise FileFormatError(f"{folder} is not finished: run pixnar fit again with the same output to go on")
-        raise FileFormatError(f"{folder} is no index ({NAME} is missing): give the folder that pixnar fit wrote")
+            raise FileFormatError(f"{folder} is not finished: run {kind.maker} again with the same output to go on")
+        raise FileFormatError(
+            f"{folder} is no {kind.noun} ({NAME} is missing): give the folder that {kind.maker} wrote"
+        )
     try:
         content: dict[str, Any] = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise FileFormatError(f"{path} is damaged ({error}): copy or build the index again") from error
-    if not isinstance(content, dict) or content.get("format") != _FORMAT:
-        raise FileFormatError(f"{path} is not the manifest of an index: give the folder that pixnar fit wrote")
-    if not isinstance(content.get("version", _VERSION), int) or not isinstance(content.get("files", {}), dict):
-        raise FileFormatError(f"{path} is damaged (its version or files are of the wrong type): copy or build it again")
-    if content.get("version", _VERSION) > _VERSION:
+        raise FileFormatError(f"{path} is damaged ({error}): {again}") from error
+    if not isinstance(content, dict) or content.get("format") != kind.format:
+        an = "an" if kind.noun[0] in "aeiou" else "a"
         raise FileFormatError(
-            f"{path} has format {content['version']}, this release reads up to {_VERSION}: upgrade pixnar"
+            f"{path} is not the manifest of {an} {kind.noun}: give the folder that {kind.maker} wrote"
         )
-    if content.get("version", _VERSION) < _VERSION:
+    version = content.get("version", kind.version)
+    if not isinstance(version, int) or not isinstance(content.get("files", {}), dict):
+        raise FileFormatError(f"{path} is damaged (its version or files are of the wrong type): copy or build it again")
+    if version > kind.version:
+        raise FileFormatError(f"{path} has format {version}, this release reads up to {kind.version}: upgrade pixnar")
+    if version < kind.version:
         raise OlderIndexError(
-            f"{path} has format {content['version']} of an earlier release: run pixnar fit again with --overwrite"
+            f"{path} has format {version} of an earlier release: run {kind.maker} again with --overwrite"
         )
-    missing = [key for key in _KEYS if key not in content]
+    missing = [key for key in kind.keys if key not in content]
     if missing:
-        raise FileFormatError(f"{path} does not say {missing[0]!r}: copy or build the index again")
+        raise FileFormatError(f"{path} does not say {missing[0]!r}: {again}")
     for name, facts in content["files"].items():
-        if _may_change(name):
+        if name.startswith(kind.changing):
             continue
         try:
-            size = (folder / name).stat().st_size
+            size, wanted = (folder / name).stat().st_size, facts["size"]
         except OSError as error:
-            raise FileFormatError(f"{folder / name} is missing: copy or build the index again") from error
-        if size != facts["size"]:
-            raise FileFormatError(
-                f"{folder / name} has {size} bytes, not {facts['size']}: copy or build the index again"
-            )
+            raise FileFormatError(f"{folder / name} is missing: {again}") from error
+        except (TypeError, KeyError) as error:
+            raise FileFormatError(f"{path} is damaged (it says no size of {name}): {again}") from error
+        if size != wanted:
+            raise FileFormatError(f"{folder / name} has {size} bytes, not {wanted}: {again}")
     return content
 
 
@@ -87,21 +122,19 @@ def fusion_of(content: dict[str, Any], sources: str) -> dict[str, Any] | None:
     return content.get("fusions", {}).get(sources)  # type: ignore[no-any-return]
 
 
-def verify(folder: Path) -> int:
+def verify(folder: Path, kind: Kind = INDEX) -> int:
     """Check every checksum; how many files were read."""
-    content = read_manifest(folder)
-    checked = 0
-    for name, facts in content["files"].items():
-        if _may_change(name):
-            continue  # the docid table has checksums of its own and may have been changed since
-        if file_digest(folder / name) != facts["xxh3"]:
-            raise FileFormatError(f"{folder / name} does not match its checksum: copy or build the index again")
-        checked += 1
-    return checked
+    content = read_manifest(folder, kind)
+    names = [name for name in content["files"] if not name.startswith(kind.changing)]
+    check_files(folder, content, names, kind)
+    return len(names)
 
 
-def _may_change(name: str) -> bool:
-    return name.startswith("docids/")
+def check_files(folder: Path, content: dict[str, Any], names: Iterable[str], kind: Kind = INDEX) -> None:
+    """Check the checksums of some files that a manifest lists."""
+    for name in names:
+        if file_digest(folder / name) != content["files"].get(name, {}).get("xxh3"):
+            raise FileFormatError(f"{folder / name} does not match its checksum: copy or build the {kind.noun} again")
 
 
 def _files(folder: Path) -> Iterator[Path]:
