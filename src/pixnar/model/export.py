@@ -1,4 +1,7 @@
-"""From a model to a folder that `QueryEncoder` opens: encoder and slots as one ONNX graph, and the tokenizer."""
+"""From a model to a folder that `QueryEncoder` opens: encoder and slots as one ONNX graph, and the tokenizer.
+
+An encoder may also go alone: it has no slots, and its vector of the text is x_0.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,9 @@ from pixnar.encode.folder import (
 )
 from pixnar.encode.query_encoder import QueryEncoder
 from pixnar.errors import MissingExtraError, PixnarError
+from pixnar.model.encoder import Encoder
 from pixnar.model.nar import Nar
-from pixnar.model.slots import MlpSlots
+from pixnar.model.slots import MaskSlots, MlpSlots
 
 _OPSET = 17  # the first with layer norms; later ones were no faster
 _TRACED = ("a text of some words", "another", "and the third of them is the one that is a little longer than the rest")
@@ -36,20 +40,26 @@ _CHECKED = ("", "one", *_TRACED, "a long text that is cut at the end " * 100)
 _NEAR = 1e-3  # how far vectors may be from torch's, for lengths around one; float noise is a hundredth of it
 
 
-class _Whole(nn.Module):
-    """Encoder and slots; the phrase head stays outside."""
+PLAIN = "plain"  # the design of an encoder without slots
 
-    def __init__(self, model: Nar) -> None:
+
+class _Whole(nn.Module):
+    """Encoder and slots, if there are any; the phrase head stays outside."""
+
+    def __init__(self, encoder: Encoder, slots: MlpSlots | MaskSlots | None) -> None:
         super().__init__()
-        self.encoder, self.slots = model.encoder, model.slots
+        self.encoder, self.slots = encoder, slots
 
     def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         pooled = self.encoder(ids, mask)
-        x = self.slots(pooled) if isinstance(self.slots, MlpSlots) else self.slots(self.encoder, ids, mask)
+        if self.slots is None:
+            x = pooled.unsqueeze(1)
+        else:
+            x = self.slots(pooled) if isinstance(self.slots, MlpSlots) else self.slots(self.encoder, ids, mask)
         return x.float(), pooled.float()
 
 
-def export_onnx(model: Nar, folder: str | os.PathLike[str], *, check: bool = True) -> None:
+def export_onnx(model: Nar | Encoder, folder: str | os.PathLike[str], *, check: bool = True) -> None:
     """Write `encoder.onnx`, `tokenizer.json` and, last, `encoder.json`; whatever was exported there before goes.
 
     `check` opens the result before it is put in place, and compares it with the model on texts of other lengths than
@@ -60,34 +70,38 @@ def export_onnx(model: Nar, folder: str | os.PathLike[str], *, check: bool = Tru
     except ImportError as error:
         raise MissingExtraError("exporting an encoder", "train") from error
     where = Path(folder)
-    tokenizer = _tokenizer(model)
+    if isinstance(model, Encoder):
+        encoder, slots, design, width = model, None, PLAIN, model.width
+    else:
+        encoder, slots, design, width = model.encoder, model.slots, model.design, model.head.width
+    whole, tokenizer = _Whole(encoder, slots), _tokenizer(encoder)
     note = Note(
-        design=model.design,
-        slots=model.slots.slots,
-        width=model.head.width,
-        pooled_width=model.encoder.width,
-        pad_id=int(model.encoder.tokenizer.pad_token_id or 0),
-        max_pieces=model.encoder.max_pieces,
+        design=design,
+        slots=0 if slots is None else slots.slots,
+        width=width,
+        pooled_width=encoder.width,
+        pad_id=int(encoder.tokenizer.pad_token_id or 0),
+        max_pieces=encoder.max_pieces,
         graphs={FP32: graph_name(FP32)},
     )
     with _evaluating(model), writing(where) as aside:
-        _export(model, aside / graph_name(FP32))
+        _export(whole, aside / graph_name(FP32))
         tokenizer.save(str(aside / TOKENIZER))
         write_note(aside, note)
         if check:
-            _compare(model, aside)
+            _compare(whole, aside)
         for old in [where / NOTE, *where.glob("encoder*.onnx"), *where.glob("encoder*.onnx.data")]:
             old.unlink(missing_ok=True)  # from here on there is no encoder until the new note is in place
 
 
-def _export(model: Nar, target: Path) -> None:
+def _export(whole: _Whole, target: Path) -> None:
     axes = {name: {0: "batch", 1: "pieces"} for name in INPUTS} | {name: {0: "batch"} for name in OUTPUTS}
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the tracer; what it warns of is what `_compare` looks at
         # By tracing: it takes a fifth of the time of torch.export or less, and no onnxscript.
         torch.onnx.export(
-            _Whole(model).eval(),
-            model.encoder.padded(model.encoder.pieces(_TRACED)),
+            whole.eval(),
+            whole.encoder.padded(whole.encoder.pieces(_TRACED)),
             str(target),
             input_names=list(INPUTS),
             output_names=list(OUTPUTS),
@@ -109,33 +123,35 @@ def _gather_weights(graph: Path) -> None:
     onnx.save_model(made, graph, save_as_external_data=True, location=data_name(graph.name))
 
 
-def _tokenizer(model: Nar) -> Tokenizer:
+def _tokenizer(encoder: Encoder) -> Tokenizer:
     """The Hugging Face tokenizer's own core, set as `Encoder.pieces` sets it."""
-    outer = model.encoder.tokenizer
+    outer = encoder.tokenizer
     core = getattr(outer, "backend_tokenizer", None)
     if not isinstance(core, Tokenizer):
         raise PixnarError(
-            f"the tokenizer of {model.encoder.name} is written in Python: choose an encoder with a fast tokenizer"
+            f"the tokenizer of {encoder.name} is written in Python: choose an encoder with a fast tokenizer"
         )
     made = Tokenizer.from_str(core.to_str())
     made.no_padding()
-    made.enable_truncation(model.encoder.max_pieces, direction=getattr(outer, "truncation_side", "right"))
+    made.enable_truncation(encoder.max_pieces, direction=getattr(outer, "truncation_side", "right"))
     return made
 
 
-def _compare(model: Nar, folder: Path) -> None:
-    exported = QueryEncoder.load(folder, verify=False)
+@torch.inference_mode()
+def _compare(whole: _Whole, folder: Path) -> None:
+    exported, encoder = QueryEncoder.load(folder, verify=False), whole.encoder
     for texts in (_CHECKED, _CHECKED[-1:], _CHECKED[1:2]):
-        for ours, theirs in zip(exported.query_vectors(texts), model.query_vectors(texts), strict=True):
+        wanted = whole(*encoder.padded(encoder.pieces(texts)))
+        for ours, theirs in zip(exported.query_vectors(texts), (part.cpu().numpy() for part in wanted), strict=True):
             size = max(1.0, float(np.abs(theirs).max(initial=0.0)))
             if ours.shape != theirs.shape or not np.abs(ours - theirs).max() <= _NEAR * size:  # not: NaN is far too
                 raise PixnarError(
-                    f"the exported {model.encoder.name} differs from the model: choose an encoder that can be traced"
+                    f"the exported {encoder.name} differs from the model: choose an encoder that can be traced"
                 )
 
 
 @contextmanager
-def _evaluating(model: Nar) -> Iterator[None]:
+def _evaluating(model: nn.Module) -> Iterator[None]:
     was_training = model.training
     model.eval()
     try:
