@@ -54,10 +54,14 @@ def tune_rule(
     orders: bool = True,
     progress: Progress | None = None,
 ) -> tuple[ScoreRule, float]:
-    """The best rule found by going through the dials one at a time, and its MRR@10 on these queries."""
+    """The best rule found by going through the dials one at a time, and its MRR@10 on these queries.
+
+    A copy term that is switched off stays off: it is an element of the score, not a setting of it.
+    """
     rule = engine.scorer.rule
     most = docid_mrr(engine, queries, dev.relevant)
-    chosen = [name for name in dials if orders or name != "order"]
+    fixed = {name for name, open_ in (("order", orders), ("copy", rule.copy > 0)) if not open_}
+    chosen = [name for name in dials if name not in fixed]
     tries = [change for name in chosen for change in GRID[name]]
     for i, change in enumerate(tries):
         if progress:

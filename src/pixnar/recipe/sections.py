@@ -133,7 +133,9 @@ class Scoring:
     """What the score of a docid and of a document is. Nothing here needs training again."""
 
     prior_weight: float = dial(1.0, "how much of a token's log frequency is taken off; 0: the paper's likelihood", 0, 4)
-    copy: float = dial(0.3, "share of probability given to phrases that stand in the query; 0: none", 0, 0.99)
+    copy: float = dial(
+        0.3, "share of probability given to phrases that stand in the query; 0: none, whatever dev says", 0, 0.99
+    )
     floor: str = dial(
         "zero",
         "what a token scores at least: zero: nothing; prior: a little below its frequency; strict: docids with a token "
