@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,11 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from pixnar.corpus import open_corpus
-from pixnar.errors import CorpusError, MissingExtraError
+from pixnar.baselines import Bm25Retriever, DenseRetriever, entries
+from pixnar.baselines.dense import FLAT, HNSW
+from pixnar.baselines.entries import Entries
+from pixnar.corpus import Corpus, open_corpus
+from pixnar.errors import CorpusError
 from pixnar.evaluate.metrics import mrr_at
 from pixnar.evaluate.queries import read_queries
 from pixnar.head import HeadRows
@@ -28,6 +32,7 @@ from pixnar.index import Index
 from pixnar.index.engine import EVERYTHING
 from pixnar.index.explain import staged
 from pixnar.scoring import Priors
+from pixnar.search import Retriever
 from pixnar.search.query import QueryScorer
 from pixnar.storage import atomic_write
 from pixnar.vocab import normalize
@@ -133,62 +138,33 @@ def _clover(index: Index, rows: int, k: int) -> Search:
     return search
 
 
-def _rivals(index: Index, source: Any, k: int) -> dict[str, Search]:
+def _rivals(index: Index, source: Corpus, k: int) -> dict[str, Search]:
     """BM25 by bm25s over docids and over text, and the same encoder's vectors of docids in faiss."""
-    try:
-        import bm25s
-        import faiss
-    except ImportError as error:
-        raise MissingExtraError("comparing with BM25 and dense retrieval", "baselines") from error
-    docids = [(normalize(row.docid), row.doc_id) for row in source.docids()]
-    texts = [(normalize(f"{one.title} {one.text}"), one.doc_id) for one in source.documents()]
-    systems: dict[str, Search] = {}
-    for name, pairs in (("BM25 over docids (bm25s)", docids), ("BM25 over text (bm25s)", texts)):
-        bm25 = bm25s.BM25()
-        bm25.index(bm25s.tokenize([text for text, _ in pairs], show_progress=False), show_progress=False)
-        owners = [doc_id for _, doc_id in pairs]
-        depth = min(len(owners), k if pairs is texts else 10 * k)
-
-        def search(text: str, bm25: Any = bm25, owners: list[str] = owners, depth: int = depth) -> list[str]:
-            tokens = bm25s.tokenize([normalize(text)], show_progress=False, return_ids=False)
-            best = bm25.retrieve(tokens, k=depth, show_progress=False).documents[0]
-            return _documents(best.tolist(), owners, k)
-
-        systems[name] = search
-    matrix, named = _vectors(index, docids)
-    flat = faiss.IndexFlatIP(matrix.shape[1])
-    near = faiss.IndexHNSWFlat(matrix.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
-    for name, made in (("dense, faiss flat", flat), ("dense, faiss HNSW", near)):
-        made.add(matrix)
-
-        def dense(text: str, made: Any = made) -> list[str]:
-            vector = index.encoder.query_vectors([normalize(text)])[1]
-            rows = made.search(vector, min(len(matrix), 10 * k))[1][0]
-            return list(dict.fromkeys(doc_id for row in rows if row >= 0 for doc_id in named[row]))[:k]
-
-        systems[name] = dense
-    faiss.omp_set_num_threads(1)  # from here on: like the others
-    return systems
+    rivals: dict[str, Retriever] = {
+        "BM25 over docids (bm25s)": Bm25Retriever.build(source, entries.DOCIDS),
+        "BM25 over text (bm25s)": Bm25Retriever.build(source, entries.TEXT),
+    }
+    named, vectors = _vectors(index, source)
+    for name, kind in (("dense, faiss flat", FLAT), ("dense, faiss HNSW", HNSW)):
+        rivals[name] = DenseRetriever.over(named, vectors, index.encoder, kind=kind)
+    return {name: partial(_doc_ids, rival, k) for name, rival in rivals.items()}
 
 
-def _vectors(index: Index, docids: Sequence[tuple[str, str]]) -> tuple[Floats, list[list[str]]]:
-    """The vectors of all docids, and whom each names: those of the index, or, if it fuses none, made now."""
+def _doc_ids(rival: Retriever, k: int, text: str) -> list[str]:
+    return [hit.doc_id for hit in rival.search(text, k)]
+
+
+def _vectors(index: Index, source: Corpus) -> tuple[Entries, Floats]:
+    """All docids and their vectors: those of the index, or, if it fuses none, made now."""
     vectors, units = index.engine.vectors, index.engine.units
-    if vectors is not None:
-        named: list[list[str]] = [[] for _ in vectors.matrix]
-        for unit, (begin, end) in enumerate(pairwise(vectors.offsets.tolist())):
-            for row in vectors.rows[begin:end].tolist():
-                named[row].append(units[unit])
-        return vectors.matrix.astype(np.float32), named
-    owners: dict[str, list[str]] = {}
-    for text, doc_id in docids:
-        owners.setdefault(text, []).append(doc_id)
-    return index.encoder.query_vectors(list(owners))[1], list(owners.values())
-
-
-def _documents(rows: Sequence[int], owners: Sequence[str], k: int) -> list[str]:
-    """The first k different documents."""
-    return list(dict.fromkeys(owners[row] for row in rows))[:k]
+    if vectors is None:
+        named, texts = Entries.read(source, entries.DOCIDS)
+        return named, index.encoder.query_vectors(texts)[1]
+    owners: list[set[str]] = [set() for _ in vectors.matrix]
+    for unit, (begin, end) in enumerate(pairwise(vectors.offsets.tolist())):
+        for row in vectors.rows[begin:end].tolist():
+            owners[row].add(units[unit])
+    return Entries.of([""] * len(owners), owners), vectors.matrix.astype(np.float32)
 
 
 def _times(

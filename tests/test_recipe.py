@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pixnar.errors import PixnarError
-from pixnar.recipe import PAPER, Recipe, Train, Vocab, dumps, from_dict, load, override, to_dict
+from pixnar.recipe import CLOVER, PAPER, Recipe, Train, Vocab, dumps, from_dict, load, override, to_dict
 
 SHIPPED = sorted((Path(__file__).parents[1] / "recipes").glob("*.toml"))
 
@@ -19,9 +19,10 @@ def shipped(name: str) -> Path:
 
 
 def test_the_recipes_we_ship() -> None:
-    assert [path.stem for path in SHIPPED] == ["default", "msmarco", "nq", "paper", "quick"]
+    assert [path.stem for path in SHIPPED] == ["clover", "default", "msmarco", "nq", "paper", "quick"]
     found = {path.stem: load(path) for path in SHIPPED}
     assert found["default"] == Recipe()
+    assert found["clover"] == CLOVER
     assert found["paper"] == PAPER
     paper_vocab = Vocab(size=5_000_000, min_count=20)
     for name, epochs in (("msmarco", 5), ("nq", 10)):
@@ -68,7 +69,7 @@ def test_round_trip() -> None:
             "scoring": {"aggregate": 5, "ends": True},
         }
     )
-    for recipe in (Recipe(), PAPER, odd):
+    for recipe in (Recipe(), PAPER, CLOVER, odd):
         assert from_dict(tomllib.loads(dumps(recipe))) == recipe
         assert from_dict(to_dict(recipe)) == recipe
 

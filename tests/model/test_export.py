@@ -22,7 +22,7 @@ from pixnar.model.export import export_onnx
 from pixnar.model.head import PhraseHead
 from pixnar.model.nar import DESIGNS, Nar, make_slots
 from tests.model.test_nar import SLOTS, make
-from tests.model.tiny import KINDS, TEXTS, WIDTH
+from tests.model.tiny import KINDS, TEXTS, WIDTH, save_encoder
 
 ODD = (
     "",
@@ -72,6 +72,21 @@ def test_any_batch_and_length(exported: tuple[Nar, Path]) -> None:
             wanted = model.from_pieces(*pieces), model.encoder(*pieces)
         for got, want in zip(session.run(OUTPUTS, dict(zip(INPUTS, (ids, mask), strict=True))), wanted, strict=True):
             assert np.abs(got - want.numpy()).max() < 1e-4, (rows, longest)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_encoder_alone(kind: str, tmp_path: Path) -> None:
+    """Its own vector is x_0, and there are no slots."""
+    encoder = Encoder.load(save_encoder(tmp_path / "encoder", kind), max_pieces=20)
+    encoder.train()
+    export_onnx(encoder, tmp_path / "out")
+    assert encoder.training
+    quantize_onnx(tmp_path / "out")
+    loaded = QueryEncoder.load(tmp_path / "out")
+    assert (loaded.note.design, loaded.slots, loaded.width) == ("plain", 0, WIDTH)
+    x, pooled = loaded.query_vectors([*TEXTS, *ODD])
+    assert np.array_equal(x[:, 0], pooled)
+    assert np.abs(pooled - encoder.embed([*TEXTS, *ODD])).max() < 1e-4
 
 
 def test_pieces_are_the_encoders(exported: tuple[Nar, Path]) -> None:

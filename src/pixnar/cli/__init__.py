@@ -7,6 +7,7 @@ from pixnar.cli import (  # noqa: F401, I001
     vocab,
     table,
     fit,
+    baseline,
     search,
     evaluate,
     shortlist,

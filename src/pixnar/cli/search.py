@@ -1,15 +1,20 @@
-"""pixnar search and pixnar verify: ask an index, and check that it is whole."""
+"""pixnar search and pixnar verify: ask an index or a baseline, and check that it is whole."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pixnar.cli.common import app
+from pixnar.errors import PixnarError
 
+if TYPE_CHECKING:
+    from pixnar.search import Hit
+
+SearchPath = Annotated[Path, typer.Argument(help="Index or baseline: the folder that pixnar fit or baseline wrote.")]
 IndexPath = Annotated[Path, typer.Argument(help="Index: the folder that pixnar fit wrote.")]
 FullVocabulary = Annotated[
     bool, typer.Option("--full", help="Score every token of the vocabulary, not only the shortlist.")
@@ -18,7 +23,7 @@ FullVocabulary = Annotated[
 
 @app.command("search")
 def search(
-    index: IndexPath,
+    index: SearchPath,
     query: Annotated[str, typer.Argument(help="What to look for.")],
     k: Annotated[int, typer.Option("-k", help="Documents wanted.", min=1, max=10_000)] = 10,
     where: Annotated[
@@ -39,9 +44,15 @@ def search(
 
     [bold]pixnar search INDEX "sugar disease with kidney trouble" -k 5[/bold]
     """
+    from pixnar.baselines import is_baseline, open_baseline
     from pixnar.cli.explained import show
     from pixnar.index import Index
 
+    if is_baseline(index):
+        given = {"--where": where, "--threshold": threshold, "--explain": explain, "--full": full, "--device": device}
+        _refuse(index, [name for name, value in given.items() if value is not None and value is not False])
+        _tell(query, open_baseline(index).search(query, k), as_json)
+        return
     opened = Index.load(index, shortlist=not full, device=device)
     if explain:
         opened.search(query, k, where=where)  # so that the times told are not those of opening files
@@ -51,7 +62,16 @@ def search(
         else:
             show(found)
         return
-    hits = opened.search(query, k, where=where, threshold=threshold)
+    _tell(query, opened.search(query, k, where=where, threshold=threshold), as_json)
+
+
+def _refuse(folder: Path, options: list[str]) -> None:
+    """A baseline has no metadata, no tokens and no model to show."""
+    if options:
+        raise PixnarError(f"{folder} is a baseline, and {options[0]} is for an index: leave it out, or give an index")
+
+
+def _tell(query: str, hits: list[Hit], as_json: bool) -> None:
     if as_json:
         print(json.dumps({"query": query, "hits": [hit._asdict() for hit in hits]}, ensure_ascii=False))
         return
@@ -62,12 +82,17 @@ def search(
 
 
 @app.command("verify")
-def verify(index: IndexPath) -> None:
-    """Read a whole index and compare every byte with its checksum.
+def verify(index: SearchPath) -> None:
+    """Read a whole index or baseline and compare every byte with its checksum.
 
     [bold]pixnar verify INDEX[/bold]
     """
+    from pixnar.baselines import is_baseline
+    from pixnar.baselines import verify as verify_baseline
     from pixnar.index import Index
 
+    if is_baseline(index):
+        print(f"{index} is sound: {verify_baseline(index)} files match their checksums")
+        return
     files = Index.load(index).verify()
     print(f"{index} is sound: {files} files and the docid table match their checksums")

@@ -67,6 +67,12 @@ class Encoder(nn.Module):
         """Where the weights are."""
         return next(self.body.parameters()).device
 
+    @property
+    def most_pieces(self) -> int:
+        """Word pieces that the encoder was made for: more than these it may not be able to read."""
+        config: Any = self.body.config
+        return int(min(self.tokenizer.model_max_length, getattr(config, "max_position_embeddings", 0) or 1 << 30))
+
     def fingerprint(self) -> str:
         """Changes with the weights, the tokenizer and how texts are cut: what cached vectors are filed under."""
         digest = xxhash.xxh3_128()

@@ -1,11 +1,13 @@
 """Recipes: every dial of a run in one TOML file. A path goes in, a checked `Recipe` comes out."""
 
+from pixnar.recipe.clover import CLOVER
 from pixnar.recipe.paper import PAPER
 from pixnar.recipe.read import from_dict, load, override
 from pixnar.recipe.sections import Evidence, Fuse, Model, Recipe, Scoring, Serve, Shortlist, Train, Vocab
 from pixnar.recipe.write import dumps, to_dict
 
 __all__ = [
+    "CLOVER",
     "PAPER",
     "Evidence",
     "Fuse",

@@ -1,0 +1,252 @@
+"""Fine-tuning an encoder for dense retrieval: a text should be nearer to what names its document than to the rest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from pixnar.baselines.entries import Entries, Floats, Ints
+from pixnar.errors import PixnarError
+from pixnar.evaluate.metrics import mrr_at
+from pixnar.evaluate.queries import Queries
+from pixnar.model.encoder import Encoder
+from pixnar.progress import Progress
+from pixnar.train.loop import pick_device, schedule
+from pixnar.train.names import Names
+from pixnar.train.pairs import Epoch
+
+_TIMED_STEPS = 4  # after which a budget in minutes becomes a number of steps
+_LATE = 1.3  # a run ends when it has taken so many times its minutes
+_LENGTH = 1.0  # gradients are cut to
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """The dials of a run; the first of `minutes` and `steps` that is reached ends it, 0 is no limit."""
+
+    minutes: float = 0.0  # for training, without the checks on dev
+    steps: int = 0
+    batch: int = 64
+    learning_rate: float = 2e-5
+    temperature: float = 0.05
+    warmup: int = 50  # steps, but at most a tenth of the run
+    checks: int = 5  # on dev, beside the one before the first step
+    dev_queries: int = 500
+    dev_entries: int = 20_000  # of which checks choose the best; more than these are sampled by document
+    seed: int = 0
+    device: str = "auto"
+
+    def check(self) -> None:
+        """Raise where a dial is not possible."""
+        if not (self.minutes > 0 or self.steps > 0):
+            raise PixnarError("fine-tuning would never end: give minutes or steps")
+        for name, least in (("batch", 2), ("checks", 1), ("seed", 0), ("minutes", 0), ("steps", 0)):
+            if getattr(self, name) < least:
+                raise PixnarError(f"{name} {getattr(self, name)} is not possible: give {least} or more")
+        for name in ("learning_rate", "temperature"):
+            if not getattr(self, name) > 0:
+                raise PixnarError(f"{name} {getattr(self, name)} is not possible: give a number above 0")
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """How a run went: dev MRR@10 among the entries that were checked, before it and of the weights that were kept."""
+
+    steps: int
+    best_step: int  # 0: nothing was better than the encoder as it came
+    start: float
+    best: float
+    checked_entries: int
+
+
+def fine_tune(
+    encoder: Encoder,
+    names: Names,
+    entries: Entries,
+    texts: list[str],
+    dev: Queries,
+    tuning: Tuning,
+    *,
+    progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Tuned:
+    """Train `encoder` in place to find `entries` with these texts, and leave the best weights in it.
+
+    Entries are the docids of `names`, or one text per document. With steps alone, the same seed gives the same weights.
+    """
+    tuning.check()
+    return _Run(encoder, names, entries, texts, dev, tuning, progress, say or (lambda _: None)).go()
+
+
+class _Run:
+    def __init__(
+        self,
+        encoder: Encoder,
+        names: Names,
+        entries: Entries,
+        texts: list[str],
+        dev: Queries,
+        tuning: Tuning,
+        progress: Progress | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self.encoder, self.tuning, self.progress, self.say = encoder, tuning, progress, say
+        self.device = pick_device(tuning.device)
+        encoder.to(self.device)
+        self.sides = _Sides(names, entries, texts)
+        self.pairs = names.pairs(self_share=0.0, seed=tuning.seed)
+        if not self.sides.usable(self.pairs.epoch(0)).any():
+            raise PixnarError(
+                "there is nothing to fine-tune on: no train queries, and no document with two docids; "
+                "leave out minutes and steps"
+            )
+        self.judge = Judge(entries, texts, dev.first(tuning.dev_queries), tuning.dev_entries, tuning.seed)
+        self.optimizer = torch.optim.AdamW(encoder.parameters(), lr=tuning.learning_rate, weight_decay=0.01)
+        self.best: dict[str, Tensor] | None = None
+        self.best_step, self.start, self.value = 0, float("nan"), float("nan")
+
+    def go(self) -> Tuned:
+        self._check(0)
+        total, done, spent, timed = self.tuning.steps, 0, 0.0, 0.0
+        limit = 60 * self.tuning.minutes
+        while not (total and done >= total) and not (limit and spent > _LATE * limit):
+            began = time.monotonic()
+            loss = self._step(done, total)
+            took = time.monotonic() - began
+            spent, done = spent + took, done + 1
+            timed += took if done > _TIMED_STEPS // 2 else 0.0  # the first steps are slow
+            if limit and done == _TIMED_STEPS:
+                planned = int((limit - spent) / (timed / (done - _TIMED_STEPS // 2)))
+                total = min([done + max(0, planned), *([total] if total else [])])
+            if self.progress:
+                left = f", {spent / done * (total - done):.0f} s left" if total else ""
+                self.progress(f"fine-tuning: loss {loss:.3f}{left}", done, total)
+            if total and (done == total or done % max(1, total // self.tuning.checks) == 0):
+                self._check(done)
+        if limit and done != total:
+            self._check(done)  # ended by the clock
+        if self.best is not None:
+            self.encoder.load_state_dict(self.best)
+        if len(self.judge) and not self.best_step:
+            self.say(f"fine-tuning: {done} steps brought nothing better on dev; the encoder stays as it came")
+        self.encoder.cpu().eval()
+        return Tuned(done, self.best_step if len(self.judge) else done, self.start, self.value, len(self.judge.rows))
+
+    def _step(self, done: int, total: int) -> float:
+        tuning, encoder = self.tuning, self.encoder
+        encoder.train()
+        torch.manual_seed((tuning.seed * 1_000_003 + done) % 2**63)  # dropout: the same in every run
+        inputs, targets, others = self.sides.batch(self.pairs.batch(done, tuning.batch))
+        warmup = min(tuning.warmup, total // 10) if total else tuning.warmup
+        for group in self.optimizer.param_groups:
+            group["lr"] = tuning.learning_rate * schedule(done, total, warmup, "linear")
+        if len(inputs) < 2:
+            return 0.0
+        left, right = (encoder(*encoder.padded(encoder.pieces(side))) for side in (inputs, targets))
+        near = (left @ right.t() / tuning.temperature).masked_fill(torch.from_numpy(others).to(self.device), -torch.inf)
+        loss = nn.functional.cross_entropy(near, torch.arange(len(inputs), device=self.device))
+        if not torch.isfinite(loss):
+            raise PixnarError(f"the loss became {float(loss.detach())} at step {done}: lower the learning rate")
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(encoder.parameters(), _LENGTH)
+        self.optimizer.step()
+        return float(loss.detach())
+
+    def _check(self, step: int) -> None:
+        """Measure on dev, and keep the weights if they are the best so far."""
+        if not len(self.judge):
+            return
+        value = self.judge(self.encoder, self.progress)
+        self.say(f"fine-tuning: step {step:,}, dev MRR@10 {value:.4f} {self.judge.words}")
+        if step == 0:
+            self.start = value
+        if step == 0 or value > self.value:
+            self.value, self.best_step = value, step
+            self.best = {name: part.detach().cpu().clone() for name, part in self.encoder.state_dict().items()}
+
+
+class _Sides:
+    """The two texts of a pair, and who shares a document."""
+
+    def __init__(self, names: Names, entries: Entries, texts: list[str]) -> None:
+        self.inputs, self.texts = names.inputs, texts
+        self.by_docid = entries.spellings is not None
+        if self.by_docid and texts != names.docids:
+            raise ValueError("the entries are not the docids that the pairs are drawn from")
+        number = {doc_id: i for i, doc_id in enumerate(entries.doc_ids)}
+        self.entry = np.array([number.get(doc_id, -1) for doc_id in names.doc_ids], np.int64)  # of each document
+        self.input_names, self.input_documents = names.names()
+        self.offsets, self.documents, self.n_documents = entries.offsets, entries.documents, len(entries.doc_ids)
+
+    def targets(self, batch: Epoch) -> Ints:
+        """The entry that each input should find; -1 if its document has none."""
+        return batch.targets if self.by_docid else self.entry[batch.documents]
+
+    def usable(self, batch: Epoch) -> NDArray[np.bool_]:
+        """Pairs of two different texts."""
+        return self.targets(batch) >= 0 if not self.by_docid else batch.inputs != batch.targets
+
+    def batch(self, batch: Epoch) -> tuple[list[str], list[str], NDArray[np.bool_]]:
+        """Inputs, targets, and [i, j] where target j names a document that input i names, too, and is not its own."""
+        used = self.usable(batch)
+        inputs, targets = batch.inputs[used], self.targets(batch)[used]
+        first, last = (np.searchsorted(self.input_names, inputs, side=side) for side in ("left", "right"))
+        left = [self.entry[self.input_documents[a:b]] for a, b in zip(first, last, strict=True)]
+        right = [self.documents[self.offsets[row] : self.offsets[row + 1]] for row in targets]
+        known, places = np.unique(np.concatenate([*left, *right, np.zeros(0, np.int64)]), return_inverse=True)
+        sides = np.zeros((2 * len(inputs), len(known)), np.float32)
+        sides[np.repeat(np.arange(2 * len(inputs)), [len(part) for part in (*left, *right)]), places] = 1
+        if len(known) and known[0] < 0:
+            sides[:, 0] = 0  # documents without an entry are nobody's
+        shared = sides[: len(inputs)] @ sides[len(inputs) :].T > 0
+        np.fill_diagonal(shared, val=False)
+        return [self.inputs[i] for i in inputs], [self.texts[i] for i in targets], shared
+
+
+class Judge:
+    """Dev MRR@10 of an encoder among all entries, or those of a sample of documents, the relevant ones included."""
+
+    def __init__(self, entries: Entries, texts: list[str], dev: Queries, most: int, seed: int = 0) -> None:
+        self.dev = dev
+        rows = np.repeat(np.arange(len(entries)), np.diff(entries.offsets))
+        documents = entries.documents
+        if len(entries) > most:
+            number = {doc_id: i for i, doc_id in enumerate(entries.doc_ids)}
+            relevant = {number[doc_id] for wanted in dev.relevant for doc_id in wanted if doc_id in number}
+            order = np.random.default_rng(seed).permutation(len(entries.doc_ids))
+            order = np.concatenate([np.array(sorted(relevant), np.int64), order[~np.isin(order, list(relevant))]])
+            sizes = np.bincount(documents, minlength=len(entries.doc_ids))[order]
+            kept = order[: max(len(relevant), int(np.searchsorted(np.cumsum(sizes), most, side="right")))]
+            inside = np.isin(documents, kept)
+            rows, documents = rows[inside], documents[inside]
+        by_document = np.lexsort((rows, documents))
+        rows, documents = rows[by_document], documents[by_document]
+        self.rows, self._place = np.unique(rows, return_inverse=True)
+        self._named, self._first = np.unique(documents, return_index=True)
+        self._doc_ids, self._texts = entries.doc_ids, [texts[row] for row in self.rows]
+        self.words = f"on {len(dev)} queries" + (
+            "" if len(self.rows) == len(entries) else f" among {len(self.rows):,} of {len(entries):,} entries"
+        )
+
+    def __len__(self) -> int:
+        return len(self.dev)
+
+    def __call__(self, encoder: Encoder, progress: Progress | None = None) -> float:
+        """Encode entries and queries anew, and rank."""
+        report = None
+        if progress:
+            report = lambda done: progress("checking on dev", done, len(self._texts))  # noqa: E731
+        vectors, queries = encoder.embed(self._texts, report), encoder.embed(self.dev.texts)
+        return mrr_at([self._ranked(vectors @ query) for query in queries], self.dev.relevant, 10)
+
+    def _ranked(self, scores: Floats) -> list[str]:
+        best = np.maximum.reduceat(scores[self._place], self._first)
+        order = np.lexsort((self._named, -best))[:10]
+        return [self._doc_ids[i] for i in self._named[order].tolist()]

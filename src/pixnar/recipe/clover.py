@@ -1,0 +1,19 @@
+"""CLOVERv2 as a recipe: the model that the paper's phrases are compared with, on equal footing with ours."""
+
+from __future__ import annotations
+
+from pixnar.recipe.sections import Evidence, Fuse, Recipe, Scoring, Shortlist, Train, Vocab
+
+CLOVER = Recipe(
+    vocab=Vocab(kind="wordpiece"),
+    train=Train(ranking=0.0, negatives=0),
+    scoring=Scoring(copy=0.0),
+    evidence=Evidence(docids=False, text=False),
+    fuse=Fuse(dense=False, bm25=False),
+    shortlist=Shortlist(learn=False),  # the full softmax, over all word pieces
+)
+"""The encoder's own word pieces as targets, and nothing beside the model; everything else is our default: encoder,
+slots, phrase vectors from the encoder, bias, prior correction, and dials of the score that dev chooses."""
+
+L1_ONLY = ("train.l2=0.0", "train.l3=0.0", "scoring.order=any")
+"""For `override`: position by position alone; slot 0, which only l2 trains, is then not asked."""

@@ -1,0 +1,73 @@
+"""Baselines on the command line, as a user meets them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("bm25s")
+pytest.importorskip("faiss")
+
+from pixnar.baselines import open_retriever
+from pixnar.index import Index
+from tests.fit.corpora import WORDS, write_small
+from tests.model.tiny import save_encoder
+from tests.test_cli import fails, pixnar
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("cli")
+    write_small(where / "corpus", 20, 3)
+    save_encoder(where / "encoder", texts=[" ".join(WORDS)])
+    done = pixnar("baseline", "bm25", where / "corpus", "-o", where / "bm25", "--json", where / "bm25.json")
+    assert done.returncode == 0, done.stderr
+    assert "60 entries about 20 documents" in done.stdout
+    return where
+
+
+def test_bm25_is_searched_and_verified(home: Path) -> None:
+    row = json.loads((home / "corpus/docids.jsonl").read_text().splitlines()[9])
+    hits = json.loads(pixnar("search", home / "bm25", row["docid"], "-k", "3", "--json").stdout)["hits"]
+    assert (hits[0]["doc_id"], hits[0]["docid"]) == (row["_id"], row["docid"])
+    assert row["_id"] in pixnar("search", home / "bm25", row["docid"]).stdout.splitlines()[0]
+    assert pixnar("search", home / "bm25", "zebra").stdout == "nothing found\n"
+    assert "is sound" in pixnar("verify", home / "bm25").stdout
+    assert json.loads((home / "bm25.json").read_text())["facts"] == {"documents": 20, "entries": 60}
+
+
+def test_what_a_baseline_does_not_have(home: Path) -> None:
+    for option in (["--explain"], ["--where", "price < 3"], ["--threshold", "0"], ["--full"], ["--device", "cpu"]):
+        fails(f"{option[0]} is for an index: leave it out", "search", home / "bm25", "balin", *option)
+    fails("holds a baseline: choose another output", "baseline", "bm25", home / "corpus", "-o", home / "bm25")
+    fails("not empty and no baseline", "baseline", "bm25", home / "corpus", "-o", home / "corpus", "--overwrite")
+    fails("--over", "baseline", "bm25", home / "corpus", "-o", home / "x", "--over", "titles")
+    fails("is no index", "search", home / "encoder", "balin")
+    fails("batch 1 is not possible", "baseline", "dense", home / "corpus", "-o", home / "x", "--steps=1", "--batch=1")
+    assert not (home / "x").exists()
+
+
+def test_dense_fine_tuned(home: Path) -> None:
+    arguments = ("--encoder", home / "encoder", "--steps", "2", "--batch", "8", "--cache", home / "cache")
+    done = pixnar("baseline", "dense", home / "corpus", "-o", home / "dense", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "fine-tuning: step 2, dev MRR@10" in done.stdout
+    assert len(open_retriever(home / "dense").search("balin", 7)) == 7
+    assert len(json.loads(pixnar("search", home / "dense", "balin", "--json").stdout)["hits"]) == 10
+
+
+def test_clover_is_an_index_that_copies_nothing(home: Path) -> None:
+    arguments = ("--losses", "l1", "--steps", "4", "--encoder", home / "encoder", "--cache", home / "cache")
+    done = pixnar("baseline", "clover", home / "corpus", "-o", home / "clover", *arguments, "--set", "train.batch=16")
+    assert done.returncode == 0, done.stderr
+    index = Index.load(home / "clover")
+    recipe = index.manifest["recipe"]
+    assert (recipe["vocab"]["kind"], recipe["train"]["l2"], recipe["train"]["l3"]) == ("wordpiece", 0.0, 0.0)
+    assert index.manifest["facts"]["vocabulary_kind"] != "phrase"
+    assert (index.engine.scorer.rule.copy, index.engine.scorer.rule.order) == (0.0, "any")
+    assert index.engine.shortlist is None
+    assert index.engine.fusion is None
+    assert isinstance(open_retriever(home / "clover"), Index)
+    assert len(json.loads(pixnar("search", home / "clover", "balin", "--json").stdout)["hits"]) == 10

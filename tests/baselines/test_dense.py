@@ -1,0 +1,122 @@
+"""Dense retrieval by faiss, against all inner products; and without torch."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("faiss")
+
+from pixnar.baselines import DenseRetriever, build_dense, open_retriever, verify
+from pixnar.baselines.entries import Entries
+from pixnar.corpus import open_corpus
+from pixnar.errors import FileFormatError, MissingExtraError, PixnarError
+from pixnar.model.encoder import Encoder
+from tests.fit.corpora import WORDS, write_small
+from tests.model.tiny import save_encoder
+
+QUERIES = [f"{one} {other}" for one, other in zip(WORDS[:20], WORDS[5:], strict=False)]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("dense")
+    write_small(where / "corpus")
+    save_encoder(where / "encoder", texts=[" ".join([*WORDS, "title some text"])])
+    for over in ("docids", "text"):
+        build_dense(where / "corpus", where / over, encoder=where / "encoder", over=over, cache=where / "cache")
+    return where
+
+
+@pytest.mark.parametrize("over", ["docids", "text"])
+def test_the_best_of_all_inner_products(home: Path, over: str) -> None:
+    entries, texts = Entries.read(open_corpus(home / "corpus"), over)
+    encoder = Encoder.load(home / "encoder")
+    vectors = encoder.embed(texts).astype(np.float16).astype(np.float32)  # as the cache keeps them
+    opened = open_retriever(home / over)
+    for query, vector, hits in zip(QUERIES, encoder.embed(QUERIES), opened.search_batch(QUERIES, 10), strict=True):
+        wanted = entries.ranked(np.arange(len(texts)), vectors @ vector, 10)
+        assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in wanted], abs=1e-4)
+        assert {hit.doc_id for hit in hits[:5]} <= {hit.doc_id for hit in wanted}
+        assert [hit.doc_id for hit in opened.search(query, 10)] == [hit.doc_id for hit in hits]
+        assert all((hit.docid != "") == (over == "docids") for hit in hits)
+    assert len(opened.search("balin", 1000)) == 50  # every document, however deep
+    assert len({hit.doc_id for hit in opened.search("balin", 49)}) == 49
+    assert opened.search("balin", 0) == []
+    assert opened.search_batch([]) == []
+
+
+def test_a_query_that_is_a_docid_finds_all_it_names(home: Path) -> None:
+    entries, texts = Entries.read(open_corpus(home / "corpus"), "docids")
+    for row in range(0, len(texts), 17):
+        named = {entries.doc_ids[i] for i in entries.documents[entries.offsets[row] : entries.offsets[row + 1]]}
+        hits = open_retriever(home / "docids").search(texts[row].upper(), len(named))
+        assert {hit.doc_id for hit in hits} == named
+        assert hits[0].score == pytest.approx(1, abs=1e-3)
+
+
+def test_a_graph_is_near(home: Path, tmp_path: Path) -> None:
+    build_dense(home / "corpus", tmp_path / "g", encoder=home / "encoder", index="hnsw", cache=home / "cache")
+    found, wanted = (open_retriever(path).search_batch(QUERIES) for path in (tmp_path / "g", home / "docids"))
+    same = [one == other for rows in zip(found, wanted, strict=True) for one, other in zip(*rows, strict=True)]
+    assert np.mean(same) > 0.9
+
+
+def test_searched_without_torch(home: Path) -> None:
+    code = (
+        "import sys; from pixnar.baselines import open_retriever\n"
+        f"print(open_retriever({str(home / 'docids')!r}).search('balin')[0].doc_id, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[1] == "False"
+
+
+def test_damage_is_told_in_one_line(home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(home / "docids", folder)
+    names = [path for path in folder.rglob("*") if path.is_file() and path.name != "manifest.json"]
+    assert verify(folder) == len(names) == 6
+    for path in names:
+        whole = path.read_bytes()
+        path.unlink()
+        with pytest.raises(FileFormatError, match="is missing"):
+            open_retriever(folder)
+        damaged = bytearray(whole)
+        damaged[len(whole) // 2] ^= 0x55
+        path.write_bytes(damaged)
+        with pytest.raises(FileFormatError):
+            verify(folder)
+        with pytest.raises(FileFormatError) as caught:
+            open_retriever(folder)
+        assert "\n" not in str(caught.value)
+        path.write_bytes(whole)
+    other, _ = Entries.read(open_corpus(home / "corpus"), "text")
+    other.save(folder)
+    with pytest.raises(FileFormatError, match=r"200 vectors of 32 numbers, the other files have 50 of 32"):
+        DenseRetriever.load(folder)
+    (folder / "vectors.faiss").write_bytes(b"nothing")
+    with pytest.raises(FileFormatError, match=r"vectors\.faiss is damaged"):
+        DenseRetriever.load(folder)
+
+
+def test_what_is_wrong(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = home / "corpus"
+    with pytest.raises(PixnarError, match="over 'both' is not possible for dense"):
+        build_dense(corpus, tmp_path / "x", over="both")
+    with pytest.raises(PixnarError, match="index 'tree' is not possible"):
+        build_dense(corpus, tmp_path / "x", index="tree")
+    with pytest.raises(PixnarError, match="cannot load the encoder"):
+        build_dense(corpus, tmp_path / "x", encoder=tmp_path / "nothing")
+    with pytest.raises(PixnarError, match="reads at most 128 pieces, not 200"):
+        build_dense(corpus, tmp_path / "x", encoder=home / "encoder", max_pieces=200)
+    with pytest.raises(TypeError, match="list of queries"):
+        open_retriever(home / "docids").search_batch("tea")
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(MissingExtraError, match=r"pixnar\[baselines\]"):
+        build_dense(corpus, tmp_path / "x", encoder=home / "encoder")
+    assert not list(tmp_path.iterdir())

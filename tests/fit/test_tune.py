@@ -1,0 +1,27 @@
+"""Which dials dev may turn."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pixnar.evaluate.queries import Queries
+from pixnar.fit import tune
+from pixnar.scoring import ScoreRule
+
+
+def engine(rule: ScoreRule) -> Any:
+    return SimpleNamespace(scorer=SimpleNamespace(rule=rule))
+
+
+@pytest.mark.parametrize(("start", "chosen"), [(0.0, 0.0), (0.15, 0.7)])
+def test_a_copy_term_that_is_off_stays_off(monkeypatch: pytest.MonkeyPatch, start: float, chosen: float) -> None:
+    """Even where the more is copied the better."""
+    monkeypatch.setattr(tune, "with_rule", lambda _, rule: engine(rule))
+    monkeypatch.setattr(tune, "docid_mrr", lambda one, *_: 0.1 + one.scorer.rule.copy + one.scorer.rule.length_norm)
+    found, _ = tune.tune_rule(engine(ScoreRule(copy=start)), [], Queries([], [], []), orders=False)
+    assert found.copy == chosen
+    assert found.length_norm == 0.5
+    assert found.order == ScoreRule().order
