@@ -25,13 +25,13 @@ from rich.console import Console
 from rich.table import Table
 
 from pixnar import _native
+from pixnar.evaluate.environment import environment
 from pixnar.search import SlotScores
 from pixnar.search.decoder import ENGINES
 from pixnar.storage import atomic_write, read_container, write_container
 from pixnar.vocab import Vocabulary, load_vocabulary
 
 from .decode_queries import PROFILES, QueryMaker
-from pixnar.evaluate.environment import environment
 from .generate import generate_docids
 
 VOCABULARY_DOCIDS = 3_000_000  # docids that the vocabulary is learned from

@@ -32,6 +32,7 @@ from pixnar.docids.documents import write_documents
 from pixnar.docids.folder import TableFolder
 from pixnar.docids.generation import write_generation
 from pixnar.encode.folder import read_note
+from pixnar.evaluate.environment import environment, resident_mb
 from pixnar.evidence.documents import DocumentEvidence
 from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.postings import Postings
@@ -48,7 +49,6 @@ from pixnar.shortlist.lists import PAPER, Shortlist
 from pixnar.storage import atomic_write
 from pixnar.vocab import Vocabulary
 
-from pixnar.evaluate.environment import environment, resident_mb
 from .generate import _concatenate, _mix, _words
 
 _WORDS = 60_000  # that phrases are made of

@@ -22,6 +22,7 @@ from rich.table import Table
 
 from pixnar.corpus import open_corpus
 from pixnar.docids import build_table
+from pixnar.evaluate.environment import environment
 from pixnar.evaluate.metrics import reciprocal_ranks, summary
 from pixnar.evaluate.queries import Queries, read_queries
 from pixnar.evaluate.significance import paired_difference
@@ -46,8 +47,6 @@ from pixnar.storage import atomic_write
 from pixnar.train.data import TrainingData
 from pixnar.train.loop import train
 from pixnar.vocab import TargetVocabulary, TokenizerVocabulary, Vocabulary
-
-from pixnar.evaluate.environment import environment
 
 LIKELIHOOD = PAPER_RULE.with_(normalize=True)
 """The paper's score: Σ log P of each slot's token and of the end."""

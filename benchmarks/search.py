@@ -25,6 +25,7 @@ from pixnar.baselines.dense import FLAT, HNSW
 from pixnar.baselines.entries import Entries
 from pixnar.corpus import Corpus, open_corpus
 from pixnar.errors import CorpusError
+from pixnar.evaluate.environment import environment, resident_mb
 from pixnar.evaluate.metrics import mrr_at
 from pixnar.evaluate.queries import read_queries
 from pixnar.head import HeadRows
@@ -36,8 +37,6 @@ from pixnar.search import Retriever
 from pixnar.search.query import QueryScorer
 from pixnar.storage import atomic_write
 from pixnar.vocab import normalize
-
-from pixnar.evaluate.environment import environment, resident_mb
 
 Floats = NDArray[np.float32]
 Search = Callable[[str], list[str]]  # the ids of the best documents

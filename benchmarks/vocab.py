@@ -27,11 +27,11 @@ from rich.table import Table
 
 from pixnar.corpus import docid_texts
 from pixnar.errors import PixnarError
+from pixnar.evaluate.environment import environment
 from pixnar.storage import atomic_write
 from pixnar.vocab.normalize import normalize
 from pixnar.vocab.phrases import Punctuation
 
-from pixnar.evaluate.environment import environment
 from .generate import generate_docids
 
 RIVALS = ("bpe-ws", "bpe-super", "unigram-ws", "sentencepiece-unigram-super")

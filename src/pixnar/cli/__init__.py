@@ -10,6 +10,7 @@ from pixnar.cli import (  # noqa: F401, I001
     baseline,
     search,
     evaluate,
+    reproduce,
     shortlist,
     bench,
     demo,

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pixnar.cli.common import JsonFile, app, write_json
-from pixnar.cli.search import FullVocabulary
+from pixnar.cli.search import FullVocabulary, Sources, refuse
 from pixnar.errors import PixnarError
 from pixnar.progress import show_progress
 
 if TYPE_CHECKING:
     from pixnar.evaluate import Row
+    from pixnar.search import Retriever
 
 Measures = Annotated[
     str, typer.Option("--measures", "-m", help="MRR@k, R@k, Hits@k, P@k, nDCG@k, separated by commas.")
@@ -37,6 +38,7 @@ def evaluate(
         Path | None, typer.Option("--qrels", help="Also write the judgements of these queries in TREC form.")
     ] = None,
     full: FullVocabulary = False,
+    sources: Sources = "all",
     threads: Annotated[int, typer.Option(help="Worker threads.", min=1)] = 2,
     json_file: JsonFile = None,
 ) -> None:
@@ -44,11 +46,17 @@ def evaluate(
 
     [bold]pixnar evaluate INDEX CORPUS --split dev --latency 200 --run dev.trec[/bold]
     """
+    from pixnar.baselines import is_baseline, open_retriever
     from pixnar.evaluate import evaluate as measure
     from pixnar.evaluate import write_qrels, write_run
     from pixnar.index import Index
 
-    retriever = Index.load(folder, shortlist=not full, threads=threads)
+    retriever: Retriever
+    if is_baseline(folder):
+        refuse(folder, {"--full": full, "--sources": None if sources == "all" else sources})
+        retriever = open_retriever(folder, threads=threads)
+    else:
+        retriever = Index.load(folder, shortlist=not full, sources=sources, threads=threads)
     with show_progress() as progress:
         found = measure(
             retriever, corpus, split, measures=_names(measures), most=most, k=k, timed=timed, progress=progress

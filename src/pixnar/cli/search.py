@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,13 @@ FullVocabulary = Annotated[
     bool, typer.Option("--full", help="Score every token of the vocabulary, not only the shortlist.")
 ]
 
+Sources = Annotated[
+    str,
+    typer.Option(
+        help="What ranks: docids alone; evidence: also what else the model's phrases say; all: also dense and BM25."
+    ),
+]
+
 
 @app.command("search")
 def search(
@@ -35,6 +43,7 @@ def search(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
     full: FullVocabulary = False,
+    sources: Sources = "all",
     device: Annotated[
         str | None,
         typer.Option(help="Encode and score through torch on this device, e.g. cuda."),
@@ -50,10 +59,10 @@ def search(
 
     if is_baseline(index):
         given = {"--where": where, "--threshold": threshold, "--explain": explain, "--full": full, "--device": device}
-        _refuse(index, [name for name, value in given.items() if value is not None and value is not False])
+        refuse(index, given | {"--sources": None if sources == "all" else sources})
         _tell(query, open_baseline(index).search(query, k), as_json)
         return
-    opened = Index.load(index, shortlist=not full, device=device)
+    opened = Index.load(index, shortlist=not full, sources=sources, device=device)
     if explain:
         opened.search(query, k, where=where)  # so that the times told are not those of opening files
         found = opened.explain(query, k, threshold=threshold, where=where)
@@ -65,10 +74,11 @@ def search(
     _tell(query, opened.search(query, k, where=where, threshold=threshold), as_json)
 
 
-def _refuse(folder: Path, options: list[str]) -> None:
-    """A baseline has no metadata, no tokens and no model to show."""
-    if options:
-        raise PixnarError(f"{folder} is a baseline, and {options[0]} is for an index: leave it out, or give an index")
+def refuse(folder: Path, options: Mapping[str, object]) -> None:
+    """A baseline has no metadata, no tokens and no model to show: none of these options may be set."""
+    given = [name for name, value in options.items() if value is not None and value is not False]
+    if given:
+        raise PixnarError(f"{folder} is a baseline, and {given[0]} is for an index: leave it out, or give an index")
 
 
 def _tell(query: str, hits: list[Hit], as_json: bool) -> None:

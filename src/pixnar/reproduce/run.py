@@ -1,0 +1,46 @@
+"""All tables by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pixnar.errors import PixnarError
+from pixnar.progress import Progress
+from pixnar.reproduce.examples import examples
+from pixnar.reproduce.report import Report
+from pixnar.reproduce.softmax import table4
+from pixnar.reproduce.sponsored import sponsored
+from pixnar.reproduce.study import Plan, Study
+from pixnar.reproduce.systems import table1
+from pixnar.reproduce.vocabularies import table2, table3, table6
+
+TABLES: dict[str, Callable[[Study], Report]] = {
+    "table1": table1,
+    "table2": table2,
+    "table3": table3,
+    "table4": table4,
+    "table6": table6,
+    "examples": examples,
+    "sponsored": sponsored,
+}
+
+
+def reproduce(
+    tables: Sequence[str],
+    plan: Plan,
+    *,
+    progress: Progress | None = None,
+    say: Callable[[str], None] = print,
+) -> list[Report]:
+    """Make tables one after the other; each is written as soon as it is done, and what is there is not made again."""
+    unknown = [name for name in tables if name not in TABLES]
+    if unknown:
+        raise PixnarError(f"{unknown[0]!r} is no table: choose from {', '.join(TABLES)}, all")
+    study = Study(plan, progress, say)
+    made = []
+    for name in tables:
+        report = TABLES[name](study)
+        report.write(study)
+        say(f"{study.name}: {plan.out / name}.md is done")
+        made.append(report)
+    return made

@@ -1,0 +1,227 @@
+"""What all tables of a corpus share: trained models, what they found, and how good that is. Nothing is done twice."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from pixnar.corpus import Corpus, open_corpus
+from pixnar.errors import PixnarError
+from pixnar.evaluate import bootstrap, evaluate, paired_difference, write_run
+from pixnar.evaluate.measures import DEFAULT
+from pixnar.fit import fit
+from pixnar.fit.run import default_cache
+from pixnar.index import Index
+from pixnar.progress import Progress
+from pixnar.recipe import CLOVER, Recipe, override, to_dict
+from pixnar.search import Retriever
+from pixnar.storage import atomic_write
+
+SAME = (
+    "train.patience=0",  # every model takes all its steps; the best of its checks on dev is kept
+    "train.softmax=sampled",
+    "train.dev_queries=300",
+    "scoring.tune_queries=200",
+    "serve.keep_model=false",
+)
+"""What is the same for every model of a study, beside steps, seed and encoder."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study is about and how far it goes."""
+
+    corpus: str
+    out: Path
+    minutes: float = 2.0  # of training for the slowest model; the others take as many steps
+    steps: int = 0  # instead of minutes
+    split: str = "dev"
+    queries: int = 2000
+    size: int = 131072  # tokens of the largest phrase vocabulary, if the corpus has so many
+    timed: int = 200
+    seed: int = 0
+    encoder: str = Recipe().model.encoder
+    cache: Path | None = None
+    threads: int = 2
+    settings: tuple[str, ...] = ()  # further dials of every recipe
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a system reached: means, a figure per query, latency."""
+
+    label: str
+    figures: dict[str, float]
+    per_query: dict[str, list[float]]
+    latency_ms: dict[str, float] | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def interval(self, name: str) -> tuple[float, float]:
+        """Where a mean may lie."""
+        return bootstrap(np.array(self.per_query[name]))
+
+    def p_value(self, other: Judged, name: str) -> float:
+        """How likely luck alone makes the two differ as much."""
+        return paired_difference(np.array(self.per_query[name]), np.array(other.per_query[name])).p_value
+
+
+class Study:
+    """One corpus, one budget; models and figures are kept in ``OUT/work`` and found again by what made them."""
+
+    def __init__(self, plan: Plan, progress: Progress | None = None, say: Callable[[str], None] = print) -> None:
+        self.plan, self.progress, self.say = plan, progress, say
+        self.corpus: Corpus = open_corpus(plan.corpus)
+        self.work = plan.out / "work"
+        self.work.mkdir(parents=True, exist_ok=True)
+        if "dev" not in self.corpus.splits():
+            raise PixnarError(f"{plan.corpus} has no dev split: dials are chosen on dev, so a study needs one")
+        if plan.split not in self.corpus.splits():
+            known = ", ".join(self.corpus.splits())
+            raise PixnarError(f"{plan.corpus} has no split {plan.split!r}: it has {known}")
+        self._started, self._begun, self._done, self._wanted = time.monotonic(), 0, 0.0, 0
+
+    @property
+    def name(self) -> str:
+        """What the corpus is called in tables: its folder."""
+        path = Path(self.plan.corpus)
+        return path.parent.name if path.name == "corpus" and path.parent.name else path.name
+
+    def expect(self, models: int) -> None:
+        """A table says how many models it will train, so that it can be said how long that takes."""
+        self._wanted, self._begun, self._done = models, 0, 0.0
+
+    @cached_property
+    def steps(self) -> int:
+        """Steps of every model: as many as word-pieces, which need most slots, take in the plan's minutes."""
+        return self.plan.steps or int(self.opened(self.word_pieces()).manifest["facts"]["steps"])
+
+    def recipe(self, base: Recipe, dials: Sequence[str] = ()) -> Recipe:
+        """A recipe with the dials of this study, trained for as many steps as all others."""
+        return self._recipe(base, dials, 0.0, self.steps)
+
+    def word_pieces(self, *dials: str, corpus: Corpus | None = None) -> Path:
+        """The index of CLOVERv2: this model with the encoder's own word pieces, trained for the whole budget."""
+        limits = (0.0, self.plan.steps) if self.plan.steps else (self.plan.minutes, 0)
+        if dials or corpus is not None:
+            limits = 0.0, self.steps
+        return self.index("CLOVERv2", self._recipe(CLOVER, dials, *limits), corpus)
+
+    def phrases(self, size: int, *dials: str, corpus: Corpus | None = None) -> Path:
+        """The index of the same model with a vocabulary of phrases in place of word pieces, and nothing else."""
+        base = override(CLOVER, ["vocab.kind=phrase", f"vocab.size={size}"])
+        return self.index(f"phrases {size}", self.recipe(base, dials), corpus)
+
+    def _recipe(self, base: Recipe, dials: Sequence[str], minutes: float, steps: int) -> Recipe:
+        plan = self.plan
+        mine = [f"train.minutes={minutes}", f"train.steps={steps}", f"train.seed={plan.seed}"]
+        return override(base, [*SAME, f"model.encoder={json.dumps(plan.encoder)}", *mine, *plan.settings, *dials])
+
+    def index(self, label: str, recipe: Recipe, corpus: Corpus | None = None) -> Path:
+        """The folder of an index, built now if it is not there; an interrupted build goes on."""
+        source = corpus or self.corpus
+        folder = self.work / "indexes" / f"{_slug(label)}-{_digest([source.name, to_dict(recipe)])}"
+        if not (folder / "manifest.json").exists():
+            self.build(label, lambda: fit(
+                source, folder, recipe, cache=self.cache, threads=self.plan.threads, progress=self.progress
+            ))  # fmt: skip
+        return folder
+
+    def build(self, label: str, make: Callable[[], Any]) -> None:
+        """Make something that takes minutes, and say how it goes."""
+        self._begun += 1
+        left = ""
+        if self._done and self._wanted >= self._begun:
+            rest = (self._wanted - self._begun + 1) * self._done / (self._begun - 1)
+            left = f", about {rest / 60:.0f} minutes left"
+        self.say(f"{self.name}: {label} (model {self._begun} of {max(self._wanted, self._begun)}{left})")
+        began = time.monotonic()
+        make()
+        self._done += time.monotonic() - began
+
+    @property
+    def cache(self) -> Path:
+        """Where vectors of texts are kept."""
+        return self.plan.cache or default_cache()
+
+    def opened(self, folder: Path, sources: str = "all", *, shortlist: bool = True, threads: int = 0) -> Index:
+        """An index, ready to be asked."""
+        return Index.load(folder, threads=threads or self.plan.threads, sources=sources, shortlist=shortlist)
+
+    def judged(
+        self,
+        label: str,
+        key: Any,
+        make: Callable[[], Retriever],
+        *,
+        measures: Sequence[str] = DEFAULT,
+        timed: bool = False,
+        corpus: Corpus | None = None,
+        facts: dict[str, Any] | None = None,
+    ) -> Judged:
+        """What a system reaches on the plan's split; `key` is what its figures depend on beside that."""
+        plan, source = self.plan, corpus or self.corpus
+        digest = _digest([source.name, plan.split, plan.queries, list(measures), plan.timed if timed else 0, key])
+        path = self.work / "judged" / f"{_slug(label)}-{digest}.json"
+        if path.exists():
+            return Judged(**json.loads(path.read_bytes()))
+        path.parent.mkdir(exist_ok=True)
+        self.say(f"{self.name}: asking {label}")
+        found = evaluate(
+            make(),
+            source,
+            plan.split,
+            measures=measures,
+            most=plan.queries,
+            timed=plan.timed if timed else 0,
+            progress=self.progress,
+        )
+        made = Judged(
+            label,
+            found.figures,
+            {name: values.tolist() for name, values in found.per_query.items()},
+            None if found.latency is None else found.latency._asdict(),
+            facts or {},
+        )
+        if all(len(text.split()) == 1 for query, hits in found.run.items() for text in (query, *(h[0] for h in hits))):
+            write_run(path.with_suffix(".trec.gz"), found.run, _slug(label))
+        with atomic_write(path) as file:
+            file.write(json.dumps(made.__dict__).encode())
+        return made
+
+    def judged_index(
+        self,
+        label: str,
+        folder: Path,
+        *,
+        sources: str = "all",
+        shortlist: bool = True,
+        timed: bool = False,
+        **wishes: Any,
+    ) -> Judged:
+        """The same for an index; what is timed has one thread, as the baselines have."""
+        facts = json.loads((folder / "manifest.json").read_bytes())["facts"]
+        return self.judged(
+            label,
+            [folder.name, sources, shortlist],
+            lambda: self.opened(folder, sources, shortlist=shortlist, threads=1 if timed else 0),
+            timed=timed,
+            facts={name: facts.get(name) for name in ("vocabulary", "slots", "tokens_per_docid", "steps", "best_step")},
+            **wishes,
+        )
+
+
+def _slug(label: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")
+
+
+def _digest(value: Any) -> str:
+    return xxhash.xxh3_64(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:12]

@@ -1,0 +1,173 @@
+"""The paper's tables on a small corpus: real models, real baselines, every file looked at."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from pixnar.corpus import Corpus, open_corpus
+from pixnar.evaluate.metrics import mrr_at
+from pixnar.evaluate.queries import read_queries
+from pixnar.index import Index
+from pixnar.reproduce import TABLES, Plan, reproduce, study
+from pixnar.reproduce.keywords import as_keywords
+from pixnar.reproduce.study import Judged, Study
+from tests.fit.corpora import WORDS, write_small
+from tests.model.tiny import save_encoder
+from tests.test_cli import fails, pixnar
+
+DIALS = (
+    "model.hidden=32", "vocab.min_count=2", "train.batch=32", "train.warmup=2", "shortlist.minutes=0.01",
+    "serve.encoder=fp32", "scoring.tune_queries=10", "train.dev_queries=10",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("home")
+    write_small(folder / "small", 40, 4, splits=("train", "dev", "test"))
+    save_encoder(folder / "encoder", texts=WORDS)
+    return folder
+
+
+def plan(home: Path, **changes: object) -> Plan:
+    made = {"steps": 4, "queries": 30, "timed": 4, "size": 1024, "threads": 1}
+    return Plan(
+        corpus=str(home / "small"), out=home / "out", encoder=str(home / "encoder"), cache=home / "cache",
+        settings=DIALS, **(made | changes),  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def asked(home: Path) -> list[tuple[str, bool]]:
+    """All tables, made once; which splits were read, and whether `evaluate` did it."""
+    seen: list[tuple[str, bool]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Corpus, "qrels", _watched(Corpus.qrels, seen))
+        reproduce(list(TABLES), plan(home, split="test"), say=lambda _: None)
+    return seen
+
+
+def _watched(read: Any, seen: list[tuple[str, bool]]) -> Any:
+    def qrels(corpus: Corpus, split: str, progress: Any = None) -> Any:
+        frame: FrameType | None = sys._getframe(1)
+        inside = False
+        while frame is not None and not inside:
+            inside = frame.f_code.co_filename.endswith("evaluate/run.py")
+            frame = frame.f_back
+        seen.append((split, inside))
+        return read(corpus, split, progress)
+
+    return qrels
+
+
+def test_every_table_is_written(home: Path, asked: list[tuple[str, bool]]) -> None:
+    for name in TABLES:
+        text = (home / "out" / f"{name}.md").read_text()
+        told = json.loads((home / "out" / f"{name}.json").read_text())
+        assert text.startswith("# ")
+        assert "split test" in text
+        assert "every model trained for 4 steps" in text
+        assert told["study"]["steps"] == 4
+        assert told["environment"]["commit"]
+        assert told["grids"][0]["rows"], name
+        if name not in ("table2", "sponsored"):
+            assert (home / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_test_is_read_by_evaluate_alone(asked: list[tuple[str, bool]]) -> None:
+    assert {split for split, _ in asked} == {"train", "dev", "test"}
+    assert all(inside for split, inside in asked if split == "test")
+    assert not any(inside for split, inside in asked if split == "dev")  # dev is for choosing
+
+
+def test_rows_say_what_an_index_says(home: Path, asked: list[tuple[str, bool]]) -> None:
+    grid = json.loads((home / "out" / "table1.json").read_text())
+    rows = {row[0]: row for row in grid["grids"][0]["rows"]}
+    assert {"BM25, docids joined", "dense, fine-tuned", "CLOVERv2", "CLOVERv2, l1 only", "PIXNAR, fused"} <= set(rows)
+    folders = sorted((home / "out" / "work" / "indexes").glob("pixnar-*"))
+    assert len(folders) == 1
+    corpus = open_corpus(home / "small")
+    queries = read_queries(corpus, "test", 30)
+    for label, sources in (("PIXNAR, fused", "all"), ("PIXNAR, nothing fused", "evidence")):
+        index = Index.load(folders[0], sources=sources)
+        found = [[hit.doc_id for hit in hits] for hits in index.search_batch(queries.texts, 10)]
+        mrr = mrr_at(found, queries.relevant, 10)
+        assert grid["data"][label]["figures"]["MRR@10"] == pytest.approx(mrr, abs=1e-9)
+    kinds = json.loads((home / "out" / "table2.json").read_text())["data"]
+    assert list(kinds) == ["word-pieces (CLOVERv2)", "BPE", "Unigram", "phrases"]
+    assert {row["facts"]["steps"] for row in kinds.values()} == {4}
+    sizes = json.loads((home / "out" / "table3.json").read_text())["data"]
+    smallest, largest, _ = (sizes[name]["facts"] for name in sizes)
+    assert smallest["vocabulary"] < largest["vocabulary"]
+    assert smallest["tokens_per_docid"] > largest["tokens_per_docid"]
+
+
+def test_nothing_is_made_twice(home: Path, asked: list[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("this was there")
+
+    before = json.loads((home / "out" / "table3.json").read_text())
+    monkeypatch.setattr(study, "fit", never)
+    monkeypatch.setattr(study, "evaluate", never)
+    reproduce(["table2", "table3", "examples", "sponsored"], plan(home, split="test"), say=lambda _: None)
+    after = json.loads((home / "out" / "table3.json").read_text())
+    assert after["data"] == before["data"]
+    with pytest.raises(AssertionError, match="was there"):
+        reproduce(["table3"], plan(home, split="dev"), say=lambda _: None)  # other queries are other figures
+
+
+def test_minutes_give_steps_to_all(home: Path, tmp_path: Path) -> None:
+    wish = Plan(**{**plan(home).__dict__, "out": tmp_path, "steps": 0, "minutes": 0.02})
+    said: list[str] = []
+    one = Study(wish, say=said.append)
+    pieces, phrases = one.word_pieces(), one.phrases(600)
+    steps = [Index.load(path).manifest["facts"]["steps"] for path in (pieces, phrases)]
+    assert steps[0] == steps[1] == one.steps > 0
+    assert said[0] == "small: CLOVERv2 (model 1 of 1)"
+
+
+def test_keywords(home: Path) -> None:
+    corpus = open_corpus(home / "small")
+    view = as_keywords(corpus)
+    texts = {row.doc_id: row.docid for row in view.docids()}
+    assert len(texts) == len(set(texts.values())) == len(list(view.documents()))
+    named: dict[str, set[str]] = {}
+    for row in corpus.docids():
+        named.setdefault(row.doc_id, set()).add(row.docid.lower())
+    wanted: dict[str, set[str]] = {}
+    for judged in view.qrels("dev"):
+        wanted.setdefault(judged.query_id.removeprefix("query-"), set()).add(texts[judged.doc_id])
+    assert wanted == {row.query_id: named[row.doc_id] for row in corpus.qrels("dev")}
+    asked = {row.query_id: row.text for row in view.queries()}
+    for judged in view.qrels("train"):
+        if judged.query_id.startswith("keyword-"):
+            one, other = asked[judged.query_id], texts[judged.doc_id]
+            assert one != other
+            assert any({one, other} <= texts for texts in named.values())
+
+
+def test_figures_know_how_sure_they_are() -> None:
+    good = Judged("good", {"MRR@10": 1.0}, {"MRR@10": [1.0] * 30})
+    bad = Judged("bad", {"MRR@10": 0.5}, {"MRR@10": [0.5] * 30})
+    assert good.p_value(bad, "MRR@10") < 0.001
+    assert good.interval("MRR@10") == (1.0, 1.0)
+
+
+def test_the_command(home: Path, asked: list[tuple[str, bool]], tmp_path: Path) -> None:
+    dials = [part for dial in DIALS for part in ("--set", dial)]
+    common = [home / "small", "-o", home / "out", "--steps", "4", "--queries", "30", "--timed", "4", "--size", "1024"]
+    common += ["--encoder", home / "encoder", "--cache", home / "cache", "--threads", "1", "--split", "test", *dials]
+    done = pixnar("reproduce", "table2,examples", *map(str, common))
+    assert done.returncode == 0, done.stderr
+    assert "| phrases |" in done.stdout
+    fails("is no table", "reproduce", "table9", home / "small", "-o", tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+    fails("no split 'other'", "reproduce", "table2", home / "small", "-o", tmp_path / "x", "--split", "other")
+    write_small(tmp_path / "bare", 10, 2, splits=("train",))
+    fails("has no dev split", "reproduce", "table2", tmp_path / "bare", "-o", tmp_path / "x", "--split", "train")
