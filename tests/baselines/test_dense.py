@@ -112,7 +112,7 @@ def test_what_is_wrong(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         build_dense(corpus, tmp_path / "x", index="tree")
     with pytest.raises(PixnarError, match="cannot load the encoder"):
         build_dense(corpus, tmp_path / "x", encoder=tmp_path / "nothing")
-    with pytest.raises(PixnarError, match="reads at most 128 pieces, not 200"):
+    with pytest.raises(PixnarError, match="reads at most 128 word pieces, not 200"):
         build_dense(corpus, tmp_path / "x", encoder=home / "encoder", max_pieces=200)
     with pytest.raises(TypeError, match="list of queries"):
         open_retriever(home / "docids").search_batch("tea")
