@@ -97,8 +97,12 @@ class _Run:
         say: Callable[[str], None],
     ) -> None:
         self.encoder, self.tuning, self.progress, self.say = encoder, tuning, progress, say
-        self.device = pick_device(tuning.device)
-        encoder.to(self.device)
+        try:
+            self.device = pick_device(tuning.device)
+            encoder.to(self.device)
+        except (RuntimeError, AssertionError) as error:  # torch has no narrower ones for what is not there
+            reason = (str(error).splitlines() or ["?"])[0]
+            raise PixnarError(f"cannot use the device {tuning.device}: {reason}; give auto or cpu") from error
         self.sides = _Sides(names, entries, texts)
         self.pairs = names.pairs(self_share=0.0, seed=tuning.seed)
         if not self.sides.usable(self.pairs.epoch(0)).any():
@@ -110,6 +114,7 @@ class _Run:
         self.optimizer = torch.optim.AdamW(encoder.parameters(), lr=tuning.learning_rate, weight_decay=0.01)
         self.best: dict[str, Tensor] | None = None
         self.best_step, self.start, self.value = 0, float("nan"), float("nan")
+        self._checked = -1
 
     def go(self) -> Tuned:
         self._check(0)
@@ -127,10 +132,9 @@ class _Run:
             if self.progress:
                 left = f", {spent / done * (total - done):.0f} s left" if total else ""
                 self.progress(f"fine-tuning: loss {loss:.3f}{left}", done, total)
-            if total and (done == total or done % max(1, total // self.tuning.checks) == 0):
+            if total and (done == total or done % -(-total // self.tuning.checks) == 0):
                 self._check(done)
-        if limit and done != total:
-            self._check(done)  # ended by the clock
+        self._check(done)  # where the clock has ended it
         if self.best is not None:
             self.encoder.load_state_dict(self.best)
         if len(self.judge) and not self.best_step:
@@ -161,8 +165,9 @@ class _Run:
 
     def _check(self, step: int) -> None:
         """Measure on dev, and keep the weights if they are the best so far."""
-        if not len(self.judge):
+        if not len(self.judge) or step == self._checked:
             return
+        self._checked = step
         value = self.judge(self.encoder, self.progress)
         self.say(f"fine-tuning: step {step:,}, dev MRR@10 {value:.4f} {self.judge.words}")
         if step == 0:

@@ -125,11 +125,15 @@ def dense(
 
     [bold]pixnar baseline dense CORPUS -o dense.baseline --minutes 10[/bold]
     """
+    import torch
+
     from pixnar.baselines import build_dense
     from pixnar.baselines.bi_encoder import Tuning
     from pixnar.corpus import open_corpus
     from pixnar.fit.run import default_cache
 
+    if threads:
+        torch.set_num_threads(threads)
     tuning = Tuning(
         minutes=minutes,
         steps=steps,
