@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +108,19 @@ def better(one: Judged, than: Judged, name: str = "MRR@10") -> str:
         return "–"
     p = one.p_value(than, name)
     return f"{100 * (one.figures[name] / base - 1):+.1f} % (p {'< 0.001' if p < 0.001 else f'{p:.3f}'})"
+
+
+def bars(axes: Axes, rows: Mapping[str, Judged], name: str, title: str) -> None:
+    """A bar for each system, with its interval."""
+    labels = list(rows)
+    values = [100 * row.figures[name] for row in rows.values()]
+    ends = [row.interval(name) for row in rows.values()]
+    spread = [[abs(100 * end[side] - value) for end, value in zip(ends, values, strict=True)] for side in (0, 1)]
+    axes.barh(labels, values, xerr=spread, color="#7aa6d8", error_kw={"lw": 1, "capsize": 3})
+    for place, value in enumerate(values):
+        axes.text(0.3, place, f"{value:.1f}", va="center", fontsize=8)
+    axes.invert_yaxis()
+    axes.set(xlabel=f"{name}, %", title=title)
 
 
 def paper_grid(title: str, columns: Sequence[str], rows: dict[str, Any]) -> Grid:

@@ -9,7 +9,7 @@ import numpy as np
 from pixnar.baselines import open_retriever
 from pixnar.reproduce import paper
 from pixnar.reproduce.keywords import as_keywords
-from pixnar.reproduce.report import Grid, Report, better, paper_grid, percent, quality
+from pixnar.reproduce.report import Grid, Report, bars, better, paper_grid, percent, quality
 from pixnar.reproduce.study import Judged, Study
 from pixnar.reproduce.systems import baselines
 
@@ -48,5 +48,6 @@ def sponsored(study: Study) -> Report:
             f"PIXNAR against CLOVERv2: P@100 {better(ours, clover, 'P@100')}; in the paper +23.7 %.",
             "Keywords of one document are train queries of each other; a query wants all those of its documents.",
         ],
-        data={label: {"figures": row.figures} for label, row in rows.items()},
+        lambda axes: bars(axes, rows, "P@100", study.name),
+        {label: {"figures": row.figures} for label, row in rows.items()},
     )

@@ -13,7 +13,7 @@ from pixnar.evaluate.queries import read_queries
 from pixnar.index import Index
 from pixnar.recipe import CLOVER, override
 from pixnar.reproduce import paper
-from pixnar.reproduce.report import Grid, Report, better, paper_grid, percent, quality
+from pixnar.reproduce.report import Grid, Report, bars, better, paper_grid, percent, quality
 from pixnar.reproduce.study import Judged, Study
 from pixnar.vocab.inspect import inspect
 from pixnar.vocab.phrases import FIXED_TOKENS
@@ -67,7 +67,8 @@ def table2(study: Study) -> Report:
             "No copy term, no ranking loss, no evidence, no fusion, every token scored; the dials of the score are "
             "chosen on dev for each row.",
         ],
-        data=_data(rows),
+        lambda axes: bars(axes, rows, "MRR@10", study.name),
+        _data(rows),
     )
 
 
