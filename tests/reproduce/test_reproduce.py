@@ -131,6 +131,18 @@ def test_minutes_give_steps_to_all(home: Path, tmp_path: Path) -> None:
     assert said[0] == "small: CLOVERv2 (model 1 of 1)"
 
 
+def test_what_is_kept_belongs_to_the_files_as_they_are(tmp_path: Path) -> None:
+    write_small(tmp_path / "small", 10, 2)
+    wish = Plan(corpus=str(tmp_path / "small"), out=tmp_path / "out")
+    first, again = (Study(wish).key("a model", ["dials"]) for _ in range(2))
+    assert first == again
+    assert first.startswith("a-model-")
+    with open(tmp_path / "small" / "docids.jsonl", "a") as file:
+        file.write('{"_id": "d00", "docid": "one more"}\n')
+    assert Study(wish).key("a model", ["dials"]) != first
+    assert Study(wish).key("a model", ["other dials"]) != Study(wish).key("a model", ["dials"])
+
+
 def test_keywords(home: Path) -> None:
     corpus = open_corpus(home / "small")
     view = as_keywords(corpus)

@@ -30,7 +30,7 @@ def claim(folder: Path, corpus: Corpus, recipe: Recipe, *, overwrite: bool) -> P
         raise PixnarError(f"{beside(folder)} is whole, but was not put in place: rename it to {folder.name}")
     if finished and (place / NAME).exists():
         shutil.rmtree(place)  # whole, but never put in place; the one that was there is still there
-    begun = {"corpus": _state_of(corpus), "recipe": to_dict(recipe)}
+    begun = {"corpus": state_of(corpus), "recipe": to_dict(recipe)}
     note = place / "work" / "fit.json"
     if not note.exists() and any(path.is_file() and path.suffix != ".part" for path in place.rglob("*")):
         lost = " and would be lost" if overwrite else ""
@@ -57,7 +57,7 @@ def beside(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.next")
 
 
-def _state_of(corpus: Corpus) -> list[Any]:
+def state_of(corpus: Corpus) -> list[Any]:
     """Where a corpus is and what its files were like: a resumed fit must find the same."""
     where = Path(corpus.name)
     if not where.exists():

@@ -19,6 +19,7 @@ from pixnar.errors import PixnarError
 from pixnar.evaluate import bootstrap, evaluate, paired_difference, write_run
 from pixnar.evaluate.measures import DEFAULT
 from pixnar.fit import fit
+from pixnar.fit.folder import state_of
 from pixnar.fit.run import default_cache
 from pixnar.index import Index
 from pixnar.progress import Progress
@@ -80,14 +81,15 @@ class Study:
     def __init__(self, plan: Plan, progress: Progress | None = None, say: Callable[[str], None] = print) -> None:
         self.plan, self.progress, self.say = plan, progress, say
         self.corpus: Corpus = open_corpus(plan.corpus)
+        self._state = state_of(self.corpus)
         self.work = plan.out / "work"
-        self.work.mkdir(parents=True, exist_ok=True)
         if "dev" not in self.corpus.splits():
             raise PixnarError(f"{plan.corpus} has no dev split: dials are chosen on dev, so a study needs one")
         if plan.split not in self.corpus.splits():
             known = ", ".join(self.corpus.splits())
             raise PixnarError(f"{plan.corpus} has no split {plan.split!r}: it has {known}")
-        self._started, self._begun, self._done, self._wanted = time.monotonic(), 0, 0.0, 0
+        self.work.mkdir(parents=True, exist_ok=True)
+        self._begun, self._done, self._wanted = 0, 0.0, 0
 
     @property
     def name(self) -> str:
@@ -128,12 +130,16 @@ class Study:
     def index(self, label: str, recipe: Recipe, corpus: Corpus | None = None) -> Path:
         """The folder of an index, built now if it is not there; an interrupted build goes on."""
         source = corpus or self.corpus
-        folder = self.work / "indexes" / f"{_slug(label)}-{_digest([source.name, to_dict(recipe)])}"
+        folder = self.work / "indexes" / self.key(label, [source.name, to_dict(recipe)])
         if not (folder / "manifest.json").exists():
             self.build(label, lambda: fit(
                 source, folder, recipe, cache=self.cache, threads=self.plan.threads, progress=self.progress
             ))  # fmt: skip
         return folder
+
+    def key(self, label: str, facts: Any) -> str:
+        """A name for what was made of this corpus as its files are now, with these facts."""
+        return f"{_slug(label)}-{_digest([self._state, facts])}"
 
     def build(self, label: str, make: Callable[[], Any]) -> None:
         """Make something that takes minutes, and say how it goes."""
@@ -169,8 +175,8 @@ class Study:
     ) -> Judged:
         """What a system reaches on the plan's split; `key` is what its figures depend on beside that."""
         plan, source = self.plan, corpus or self.corpus
-        digest = _digest([source.name, plan.split, plan.queries, list(measures), plan.timed if timed else 0, key])
-        path = self.work / "judged" / f"{_slug(label)}-{digest}.json"
+        asked = [source.name, plan.split, plan.queries, list(measures), plan.timed if timed else 0, key]
+        path = self.work / "judged" / f"{self.key(label, asked)}.json"
         if path.exists():
             return Judged(**json.loads(path.read_bytes()))
         path.parent.mkdir(exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,11 +38,10 @@ def whole_index(study: Study) -> Path:
 
 def baselines(study: Study, *, corpus: Corpus | None = None, tuned: bool = True) -> dict[str, Path]:
     """The folders of what one would use instead."""
-    source, tag = corpus or study.corpus, "" if corpus is None else "-keywords"
-    made = {}
+    source, made = corpus or study.corpus, {}
 
-    def build(label: str, name: str, make: Callable[[Path], Any]) -> None:
-        folder = study.work / "baselines" / f"{name}{tag}"
+    def build(label: str, facts: Any, make: Callable[[Path], Any]) -> None:
+        folder = study.work / "baselines" / study.key(label, [source.name, facts])
         if not (folder / "manifest.json").exists():
             folder.parent.mkdir(exist_ok=True)
             study.build(label, lambda: make(folder))
@@ -50,19 +50,20 @@ def baselines(study: Study, *, corpus: Corpus | None = None, tuned: bool = True)
     for label, over in _FORMS.items():
         if over in ("joined", "text") and corpus is not None:
             continue  # a keyword has one docid and no text
-        build(label, f"bm25-{over}", partial(build_bm25, source, over=over, progress=study.progress))
+        build(label, over, partial(build_bm25, source, over=over, progress=study.progress))
     shared: dict[str, Any] = {
         "encoder": study.plan.encoder,
         "threads": study.plan.threads,
         "cache": study.cache,
         "progress": study.progress,
     }
-    build("dense, zero-shot", "dense", partial(build_dense, source, **shared))
+    build("dense, zero-shot", study.plan.encoder, partial(build_dense, source, **shared))
     if tuned:
         plan = study.plan
         tuning = Tuning(steps=plan.steps, minutes=0.0 if plan.steps else plan.minutes, seed=plan.seed)
-        name = f"dense-tuned-{tuning.steps}-{tuning.minutes}-{tuning.seed}"
-        build("dense, fine-tuned", name, partial(build_dense, source, tuning=tuning, **shared))
+        build(
+            "dense, fine-tuned", [plan.encoder, asdict(tuning)], partial(build_dense, source, tuning=tuning, **shared)
+        )
     return made
 
 
