@@ -89,7 +89,9 @@ class Study:
             known = ", ".join(self.corpus.splits())
             raise PixnarError(f"{plan.corpus} has no split {plan.split!r}: it has {known}")
         self.work.mkdir(parents=True, exist_ok=True)
-        self._begun, self._done, self._wanted = 0, 0.0, 0
+        self._wanted = 0
+        self._seen: set[Path] = set()  # of the present table
+        self._times: list[float] = []  # seconds a model took
 
     @property
     def name(self) -> str:
@@ -99,7 +101,8 @@ class Study:
 
     def expect(self, models: int) -> None:
         """A table says how many models it will train, so that it can be said how long that takes."""
-        self._wanted, self._begun, self._done = models, 0, 0.0
+        self._wanted = models
+        self._seen.clear()
 
     @cached_property
     def steps(self) -> int:
@@ -131,27 +134,35 @@ class Study:
         """The folder of an index, built now if it is not there; an interrupted build goes on."""
         source = corpus or self.corpus
         folder = self.work / "indexes" / self.key(label, [source.name, to_dict(recipe)])
-        if not (folder / "manifest.json").exists():
-            self.build(label, lambda: fit(
-                source, folder, recipe, cache=self.cache, threads=self.plan.threads, progress=self.progress
-            ))  # fmt: skip
+        self.build(
+            label,
+            folder,
+            lambda: fit(source, folder, recipe, cache=self.cache, threads=self.plan.threads, progress=self.progress),
+        )
         return folder
 
     def key(self, label: str, facts: Any) -> str:
         """A name for what was made of this corpus as its files are now, with these facts."""
         return f"{_slug(label)}-{_digest([self._state, facts])}"
 
-    def build(self, label: str, make: Callable[[], Any]) -> None:
-        """Make something that takes minutes, and say how it goes."""
-        self._begun += 1
+    def build(self, label: str, folder: Path, make: Callable[[], Any], *, slow: bool = True) -> None:
+        """Make a folder with a manifest, if it is not there; what is `slow` is counted, and said before it begins."""
+        there = (folder / "manifest.json").exists()
+        if not slow or folder in self._seen:
+            if not there:
+                make()
+            return
+        self._seen.add(folder)
+        if there:
+            return
         left = ""
-        if self._done and self._wanted >= self._begun:
-            rest = (self._wanted - self._begun + 1) * self._done / (self._begun - 1)
-            left = f", about {rest / 60:.0f} minutes left"
-        self.say(f"{self.name}: {label} (model {self._begun} of {max(self._wanted, self._begun)}{left})")
+        if self._times:
+            rest = max(self._wanted - len(self._seen) + 1, 1) * sum(self._times) / len(self._times)
+            left = f", about {max(1, round(rest / 60))} minutes left"
+        self.say(f"{self.name}: {label} (model {len(self._seen)} of {max(self._wanted, len(self._seen))}{left})")
         began = time.monotonic()
         make()
-        self._done += time.monotonic() - began
+        self._times.append(time.monotonic() - began)
 
     @property
     def cache(self) -> Path:
