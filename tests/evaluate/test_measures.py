@@ -62,6 +62,13 @@ def test_the_quick_metrics_agree(run: dict, judged: dict) -> None:  # type: igno
     assert figures["R@5"].tolist() == pytest.approx(recalls(rows, list(relevant.values()), 5).tolist())
 
 
+def test_a_cut_far_down() -> None:
+    run = {"q": [(f"d{i}", float(-i)) for i in range(40_001)]}
+    figures = per_query(run, {"q": {"d40000": 1}}, ["MRR@40000", "MRR@40001"])[1]
+    assert figures["MRR@40000"][0] == 0
+    assert figures["MRR@40001"][0] == pytest.approx(1 / 40_001)
+
+
 def test_by_hand() -> None:
     run = {"a": [("x", 3.0), ("y", 2.0), ("z", 1.0)], "b": [("y", 1.0)]}
     judged = {"a": {"z": 1, "w": 1}, "b": {"y": 2}, "c": {"x": 1}, "nothing": {"x": 0}}

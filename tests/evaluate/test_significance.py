@@ -49,11 +49,14 @@ def test_an_interval_narrows_with_more_queries() -> None:
         bootstrap(np.zeros(0))
 
 
-def test_compare_over_the_queries_that_were_asked() -> None:
+def test_compare() -> None:
     qrels = {f"q{i}": {"a": 1} for i in range(40)} | {"not asked": {"a": 1}}
     good = {f"q{i}": [("a", 1.0)] for i in range(40)}
     bad = {f"q{i}": [("b", 2.0), ("a", 1.0)] for i in range(40)}
-    first, second, third = compare({"good": good, "bad": bad, "again": good}, qrels, ["MRR@10", "R@5"])
+    first, second, third = compare(
+        {"good": good, "bad": bad, "again": good}, qrels, ["MRR@10", "R@5"], answered_only=True
+    )
+    assert compare({"good": good}, qrels, ["R@5"])[0].figures["R@5"] == pytest.approx(40 / 41)
     assert (first.figures, first.against_first) == ({"MRR@10": 1.0, "R@5": 1.0}, None)
     assert second.figures == {"MRR@10": 0.5, "R@5": 1.0}
     assert second.against_first is not None

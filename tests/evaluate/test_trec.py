@@ -6,6 +6,9 @@ import gzip
 from pathlib import Path
 
 import pytest
+import pytrec_eval
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pixnar.errors import PixnarError
 from pixnar.evaluate import read_qrels, read_run, write_qrels, write_run
@@ -28,6 +31,23 @@ def test_ties_as_trec_eval_breaks_them(tmp_path: Path) -> None:
     path = tmp_path / "run"
     path.write_text("q Q0 a 1 1.0 x\nq Q0 c 2 1.0 x\nq Q0 b 3 2e0 x\n")
     assert [doc for doc, _ in read_run(path)["q"]] == ["b", "c", "a"]
+
+
+@given(st.lists(st.sampled_from([0.1, 60.0, 60.0000001, 1e7, -3.5, 1e-30]), min_size=1, max_size=8))
+def test_trec_eval_reads_the_order_we_mean(tmp_path_factory: pytest.TempPathFactory, scores: list[float]) -> None:
+    path = tmp_path_factory.mktemp("runs") / "run"
+    ordered = sorted(scores, reverse=True)
+    write_run(path, {"q": [(f"d{i}", score) for i, score in enumerate(ordered)]})
+    written = {line.split()[2]: float(line.split()[4]) for line in path.read_text().splitlines()}
+    for i in range(len(ordered)):
+        evaluator = pytrec_eval.RelevanceEvaluator({"q": {f"d{i}": 1}}, {"recip_rank"})
+        assert evaluator.evaluate({"q": written})["q"]["recip_rank"] == pytest.approx(1 / (i + 1), abs=1e-6)
+    assert [doc for doc, _ in read_run(path)["q"]] == [f"d{i}" for i in range(len(ordered))]
+
+
+def test_qrels_with_blanks_in_ids(tmp_path: Path) -> None:
+    (tmp_path / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nmy query\td 1\t1\n")
+    assert read_qrels(tmp_path / "dev.tsv") == {"my query": {"d 1": 1}}
 
 
 def test_qrels_both_ways(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ from pixnar.cli.common import JsonFile, app, write_json
 from pixnar.cli.search import FullVocabulary, Sources, refuse
 from pixnar.errors import PixnarError
 from pixnar.progress import show_progress
+from pixnar.storage import check_writable
 
 if TYPE_CHECKING:
     from pixnar.evaluate import Row
@@ -20,6 +22,7 @@ Measures = Annotated[
     str, typer.Option("--measures", "-m", help="MRR@k, R@k, Hits@k, P@k, nDCG@k, separated by commas.")
 ]
 _DEFAULT = "MRR@10,R@5,R@20,R@100"
+_MISSING = {False: "they count as nothing found (--answered-only leaves them out)", True: "they are left out"}
 
 
 @app.command("evaluate")
@@ -51,6 +54,9 @@ def evaluate(
     from pixnar.evaluate import write_qrels, write_run
     from pixnar.index import Index
 
+    for path in (run_file, qrels_file, json_file):
+        if path is not None:
+            check_writable(path)
     retriever: Retriever
     if is_baseline(folder):
         refuse(folder, {"--full": full, "--sources": None if sources == "all" else sources})
@@ -81,6 +87,10 @@ def compare(
     runs: Annotated[list[Path], typer.Argument(help="Run files in TREC form; the others are held against the first.")],
     qrels: Annotated[Path, typer.Option(help="Judgements: TREC's four columns, or BEIR's three.")],
     measures: Measures = _DEFAULT,
+    answered_only: Annotated[
+        bool,
+        typer.Option("--answered-only", help="Leave out queries that are in no run; else they count as nothing found."),
+    ] = False,
     seed: Annotated[int, typer.Option(help="Of the randomisation test and the bootstrap.")] = 0,
     json_file: JsonFile = None,
 ) -> None:
@@ -95,8 +105,12 @@ def compare(
         raise PixnarError("a run is given twice: give each once")
     short = len({path.stem for path in runs}) == len(runs)
     found = {path.stem if short else str(path): read_run(path) for path in runs}
-    rows = measure(found, read_qrels(qrels), _names(measures), seed=seed)
+    judged = read_qrels(qrels)
+    rows = measure(found, judged, _names(measures), answered_only=answered_only, seed=seed)
     _show(rows)
+    unasked = len(judged.keys() - set().union(*(run.keys() for run in found.values())))
+    if unasked:
+        print(f"{unasked:,} of {len(judged):,} judged queries are in no run: {_MISSING[answered_only]}")
     write_json(json_file, {"runs": [row._asdict() for row in rows]})
 
 
@@ -119,4 +133,5 @@ def _show(rows: list[Row]) -> None:
                 cell += f"\n{mean:+.4f} [dim]p {p_value:.4f}[/dim]"
             cells.append(cell)
         table.add_row(row.name, *cells)
-    Console().print(table)
+    wide = None if sys.stdout.isatty() else 60 + 24 * len(rows[0].figures)  # a pipe has no width to keep to
+    Console(width=wide).print(table)

@@ -20,17 +20,25 @@ class Row(NamedTuple):
     against_first: dict[str, Difference] | None
 
 
-def compare(runs: Mapping[str, Run], qrels: Qrels, measures: Sequence[str] = DEFAULT, *, seed: int = 0) -> list[Row]:
+def compare(
+    runs: Mapping[str, Run],
+    qrels: Qrels,
+    measures: Sequence[str] = DEFAULT,
+    *,
+    answered_only: bool = False,
+    seed: int = 0,
+) -> list[Row]:
     """Measure runs over the same judged queries; every run is held against the first, query by query.
 
-    Queries that no run has asked are left out, so that a sample can be compared; they are the same for all runs.
+    A judged query that a run does not have found nothing. With `answered_only` queries that no run has are left out,
+    for runs that asked a part of the queries only.
     """
     if not runs:
         raise PixnarError("there is nothing to compare: give at least one run")
     asked = set().union(*(run.keys() for run in runs.values()))
-    judged = {query: grades for query, grades in qrels.items() if query in asked}
-    if not judged:
+    if asked.isdisjoint(qrels):
         raise PixnarError("no query of the runs is judged: check that runs and qrels belong together")
+    judged = {query: grades for query, grades in qrels.items() if query in asked} if answered_only else qrels
     rows: list[Row] = []
     first = None
     for name, run in runs.items():

@@ -83,7 +83,7 @@ def per_query(run: Run, qrels: Qrels, names: Sequence[str] = DEFAULT) -> tuple[l
     for found in ir_measures.iter_calc(list(by_theirs), judgements, _scored(run, place)):
         for measure in by_theirs[found.measure]:
             value = float(found.value)
-            cut_off = measure.theirs == "RR" and value < 1 / measure.cut - 1e-9
+            cut_off = measure.theirs == "RR" and value > 0 and round(1 / value) > measure.cut
             figures[str(measure)][place[found.query_id]] = 0.0 if cut_off else value
     return ids, figures
 

@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from pixnar.corpus.lines import Meter, read_lines
 from pixnar.errors import PixnarError
 from pixnar.storage import atomic_write
@@ -18,19 +20,18 @@ Run = Mapping[str, Sequence[tuple[str, float]]]
 Qrels = Mapping[str, Mapping[str, int]]
 """For every query the grade of each judged document; above 0 is relevant."""
 
-_GAP = 1e-6  # between scores of neighbours in a file: equal ones would be put in another order by who reads it
-
 
 def read_run(path: str | os.PathLike[str]) -> dict[str, list[tuple[str, float]]]:
     """Read lines of ``query Q0 document rank score name``; a name that ends in .gz is unpacked.
 
-    As trec_eval does: ranks are not looked at, documents are sorted by score, and equals by id, the last one first.
+    As trec_eval does: ranks are not looked at, documents are sorted by score, in 32 bits, and equals by id, the last
+    one first.
     """
     scores: dict[str, dict[str, float]] = {}
     for number, fields in _lines(path):
         if len(fields) != 6:
             raise PixnarError(f"{path}:{number}: {len(fields)} columns, a run has 6: query Q0 document rank score name")
-        query, document, score = fields[0], fields[2], _number(fields[4], path, number)
+        query, document, score = fields[0], fields[2], float(np.float32(_number(fields[4], path, number)))
         if document in scores.setdefault(query, {}):
             raise PixnarError(f"{path}:{number}: query {query} has document {document} twice: remove one of the lines")
         scores[query][document] = score
@@ -46,10 +47,10 @@ def write_run(path: str | os.PathLike[str], run: Run, name: str = "pixnar") -> N
     """Write a run, atomically; the scores of equals are set apart, so that everyone reads the order we mean."""
     lines = []
     for query, hits in run.items():
-        last = math.inf
+        last = np.float32(np.inf)
         for rank, (doc_id, score) in enumerate(hits, 1):
-            last = min(score, last - _GAP)
-            lines.append(f"{_word(query)} Q0 {_word(doc_id)} {rank} {last:.6f} {name}\n")
+            last = min(np.float32(score), np.nextafter(last, np.float32(-np.inf)))  # whoever reads it has 32 bits
+            lines.append(f"{_word(query)} Q0 {_word(doc_id)} {rank} {last:.9g} {name}\n")
     _write(path, lines)
 
 
@@ -89,7 +90,7 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
             if row.reason != "blank line":
                 raise PixnarError(f"{path}:{row.number}: {row.detail}; write the file again in UTF-8")
         for number, line in zip(batch.numbers, batch.lines, strict=True):
-            yield number, line.split()
+            yield number, [part.strip() for part in line.split("\t")] if "\t" in line.strip() else line.split()
 
 
 def _number(text: str, path: str | os.PathLike[str], line: int) -> float:
