@@ -10,20 +10,22 @@ from typing import Any
 
 import pytest
 
-from pixnar.corpus import Corpus, open_corpus
+from pixnar.corpus import Corpus, DocidRow, Document, Qrel, Query, open_corpus, write_corpus
+from pixnar.errors import PixnarError
 from pixnar.evaluate.metrics import mrr_at
 from pixnar.evaluate.queries import read_queries
 from pixnar.index import Index
 from pixnar.reproduce import TABLES, Plan, reproduce, study
 from pixnar.reproduce.keywords import as_keywords
 from pixnar.reproduce.study import Judged, Study
+from pixnar.reproduce.systems import FUSED, UNFUSED
 from tests.fit.corpora import WORDS, write_small
 from tests.model.tiny import save_encoder
 from tests.test_cli import fails, pixnar
 
 DIALS = (
     "model.hidden=32", "vocab.min_count=2", "train.batch=32", "train.warmup=2", "shortlist.minutes=0.01",
-    "serve.encoder=fp32", "scoring.tune_queries=10", "train.dev_queries=10",
+    "scoring.tune_queries=10", "train.dev_queries=10",
 )  # fmt: skip
 
 
@@ -72,7 +74,7 @@ def test_every_table_is_written(home: Path, asked: list[tuple[str, bool]]) -> No
         told = json.loads((home / "out" / f"{name}.json").read_text())
         assert text.startswith("# ")
         assert "split test" in text
-        assert "every model trained for 4 steps" in text
+        assert "every model of ours trained for 4 steps" in text
         assert told["study"]["steps"] == 4
         assert told["environment"]["commit"]
         assert told["grids"][0]["rows"], name
@@ -88,12 +90,12 @@ def test_test_is_read_by_evaluate_alone(asked: list[tuple[str, bool]]) -> None:
 def test_rows_say_what_an_index_says(home: Path, asked: list[tuple[str, bool]]) -> None:
     grid = json.loads((home / "out" / "table1.json").read_text())
     rows = {row[0]: row for row in grid["grids"][0]["rows"]}
-    assert {"BM25, docids joined", "dense, fine-tuned", "CLOVERv2", "CLOVERv2, l1 only", "PIXNAR, fused"} <= set(rows)
+    assert {"BM25, docids joined", "dense, fine-tuned", "CLOVERv2", "CLOVERv2, l1 only"} <= set(rows)
     folders = sorted((home / "out" / "work" / "indexes").glob("pixnar-*"))
     assert len(folders) == 1
     corpus = open_corpus(home / "small")
     queries = read_queries(corpus, "test", 30)
-    for label, sources in (("PIXNAR, fused", "all"), ("PIXNAR, nothing fused", "evidence")):
+    for label, sources in ((FUSED, "all"), (UNFUSED, "evidence")):
         index = Index.load(folders[0], sources=sources)
         found = [[hit.doc_id for hit in hits] for hits in index.search_batch(queries.texts, 10)]
         mrr = mrr_at(found, queries.relevant, 10)
@@ -168,6 +170,33 @@ def test_figures_know_how_sure_they_are() -> None:
     bad = Judged("bad", {"MRR@10": 0.5}, {"MRR@10": [0.5] * 30})
     assert good.p_value(bad, "MRR@10") < 0.001
     assert good.interval("MRR@10") == (1.0, 1.0)
+    with pytest.raises(PixnarError, match="other queries"):
+        good.p_value(Judged("other", {}, {"MRR@10": [0.5] * 30}, ["q1"]), "MRR@10")
+
+
+@pytest.mark.parametrize("dial", ["train.steps=3", "vocab.size=600", "scoring.copy=0.5", "model.encoder=x"])
+def test_what_tables_are_about_is_not_set(home: Path, tmp_path: Path, dial: str) -> None:
+    with pytest.raises(PixnarError, match="is what tables are about"):
+        Study(Plan(corpus=str(home / "small"), out=tmp_path / "x", settings=(dial,)))
+    assert not (tmp_path / "x").exists()
+
+
+def test_without_text_or_pairs(home: Path, tmp_path: Path) -> None:
+    """No text, no train queries, one docid a document: the rows that cannot be are left out, the others are there."""
+    documents = [Document(f"d{i}", "", "", {}) for i in range(30)]
+    docids = [DocidRow(f"d{i}", f"{WORDS[i]} costs $5 \\frac{{ {WORDS[i + 30]}") for i in range(30)]
+    queries = [Query(f"q{i}", f"{WORDS[i]} $x$") for i in range(30)]
+    write_corpus(tmp_path / "bare", documents, docids, queries, {"dev": [Qrel(f"q{i}", f"d{i}", 1) for i in range(30)]})
+    said: list[str] = []
+    wish = Plan(**{**plan(home).__dict__, "corpus": str(tmp_path / "bare"), "out": tmp_path / "out"})
+    reproduce(["table1", "examples"], wish, say=said.append)
+    text = (tmp_path / "out" / "table1.md").read_text()
+    assert "| BM25, docids, best |" in text
+    assert "BM25, text |" not in text
+    assert "Reported on dev" in text
+    assert any("nothing to index" in line for line in said)
+    assert any("no dense retrieval, fine-tuned" in line for line in said)
+    assert (tmp_path / "out" / "examples.png").exists()
 
 
 def test_the_command(home: Path, asked: list[tuple[str, bool]], tmp_path: Path) -> None:
@@ -177,6 +206,7 @@ def test_the_command(home: Path, asked: list[tuple[str, bool]], tmp_path: Path) 
     done = pixnar("reproduce", "table2,examples", *map(str, common))
     assert done.returncode == 0, done.stderr
     assert "| phrases |" in done.stdout
+    fails("no table is named", "reproduce", ",", home / "small", "-o", tmp_path / "x")
     fails("is no table", "reproduce", "table9", home / "small", "-o", tmp_path / "x")
     assert not (tmp_path / "x").exists()
     fails("no split 'other'", "reproduce", "table2", home / "small", "-o", tmp_path / "x", "--split", "other")

@@ -30,9 +30,9 @@ def reproduce(
     steps: Annotated[int, typer.Option(help="Steps a model instead of minutes: the same figures again.", min=0)] = 0,
     split: Annotated[str, typer.Option(help="The split that is reported; choices are made on dev.")] = "dev",
     queries: Annotated[int, typer.Option(help="A sample of so many queries; 0 = all.", min=0)] = 2000,
-    size: Annotated[int, typer.Option(help="Tokens of the largest phrase vocabulary.", min=512)] = 131072,
+    size: Annotated[int, typer.Option(help="Tokens of the largest phrase vocabulary.", min=514)] = 131072,
     timed: Annotated[int, typer.Option(help="Queries that are timed, one by one.", min=1)] = 200,
-    seed: Annotated[int, typer.Option(help="Of training, samples and tests.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Of training, and of docids and examples that are drawn.", min=0)] = 0,
     encoder: Annotated[str | None, typer.Option(help="Hugging Face encoder by name or folder.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A dial of every recipe, e.g. --set train.batch=64; repeatable.")
@@ -54,7 +54,8 @@ def reproduce(
     from pixnar.reproduce import TABLES, Plan
     from pixnar.reproduce import reproduce as run
 
-    names = list(TABLES) if tables == "all" else [name.strip() for name in tables.split(",") if name.strip()]
+    names = [name.strip() for name in tables.split(",") if name.strip()]
+    names = list(TABLES) if "all" in names else names
     plan = Plan(
         corpus=corpus,
         out=output,

@@ -38,7 +38,7 @@ def examples(study: Study) -> Report:
         axes.set(xlim=(0, 2 * _WIDE + 2), ylim=(-len(made) * (DOCIDS + 2), 1))
         line = 0
         for text, columns in made.items():
-            axes.text(0, -line, text, fontsize=9, fontweight="bold", family="monospace")
+            axes.text(0, -line, text, fontsize=9, fontweight="bold", family="monospace", parse_math=False)
             for side, column in enumerate(columns):
                 for row, one in enumerate(column, 1):
                     _draw(axes, one, side * (_WIDE + 2), -line - row)
@@ -70,7 +70,7 @@ def _draw(axes: Axes, one: Generated, x: float, y: float) -> None:
     for i, token in enumerate(one.tokens):
         shown = token if x + len(token) <= end else token[: max(0, int(end - x) - 1)] + "…"
         axes.text(
-            x, y, shown, fontsize=8, family="monospace",
+            x, y, shown, fontsize=8, family="monospace", parse_math=False,
             bbox={"facecolor": _COLORS[i % 2], "edgecolor": "none", "pad": 1.2},
         )  # fmt: skip
         x += len(shown) + 0.8

@@ -56,24 +56,37 @@ class Report:
             "minutes": plan.minutes if not plan.steps else None,
             "seed": plan.seed,
             "encoder": plan.encoder,
+            "settings": list(plan.settings),
+            "commits": sorted(study.commits),
         }
+        most = f"at most {plan.queries:,} queries" if plan.queries else "all queries"
+        own = f"; settings {', '.join(plan.settings)}" if plan.settings else ""
+        others = sorted(study.commits - {around["commit"]})
         told = (
-            f"Corpus *{study.name}*, split {plan.split}, at most {plan.queries:,} queries; every model trained for "
-            f"{study.steps:,} steps, seed {plan.seed}, encoder {plan.encoder}. {around['cpu']}, {around['cores']} "
-            f"cores; commit {around['commit']}; {around['date'][:10]}."
+            f"Corpus *{study.name}*, split {plan.split}, {most}; every model of ours trained for {study.steps:,} "
+            f"steps, seed {plan.seed}, encoder {plan.encoder}{own}. {around['cpu']}, {around['cores']} cores; commit "
+            f"{around['commit']}{f' (some figures are of {chr(44).join(others)})' if others else ''}; "
+            f"{around['date'][:10]}."
         )
+        notes = list(self.notes)
+        if plan.split == "dev":
+            notes.append(
+                "Reported on dev, where dials, weights and the best step were chosen: our own rows are a little too "
+                "good. `--split test` is the honest table."
+            )
         parts = [f"# {self.title}", told, *(grid.markdown() for grid in self.grids)]
         if self.plot is not None:
-            self._draw(study)
             parts.append(f"![{self.title}]({self.name}.png)")
-        parts += ["\n".join(f"- {note}" for note in self.notes)] if self.notes else []
+        parts += ["\n".join(f"- {note}" for note in notes)]
         parts.append(f"Made by `{around['command']}`.")
         with atomic_write(study.plan.out / f"{self.name}.md") as file:
             file.write(("\n\n".join(parts) + "\n").encode())
         grids = [{"title": grid.title, "columns": grid.columns, "rows": grid.rows} for grid in self.grids]
-        content = {"table": self.name, "study": facts, "environment": around, "grids": grids, "notes": self.notes}
+        content = {"table": self.name, "study": facts, "environment": around, "grids": grids, "notes": notes}
         with atomic_write(study.plan.out / f"{self.name}.json") as file:
             file.write(json.dumps(content | {"data": self.data}, indent=1, ensure_ascii=False).encode() + b"\n")
+        if self.plot is not None:
+            self._draw(study)
 
     def _draw(self, study: Study) -> None:
         try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 
-from pixnar.errors import PixnarError
+from pixnar.errors import MissingExtraError, PixnarError
 from pixnar.progress import Progress
 from pixnar.reproduce.examples import examples
 from pixnar.reproduce.report import Report
@@ -13,6 +14,14 @@ from pixnar.reproduce.sponsored import sponsored
 from pixnar.reproduce.study import Plan, Study
 from pixnar.reproduce.systems import table1
 from pixnar.reproduce.vocabularies import table2, table3, table6
+
+_NEEDED = {
+    "torch": "train",
+    "matplotlib": "train",
+    "ir_measures": "evaluate",
+    "bm25s": "baselines",
+    "faiss": "baselines",
+}
 
 TABLES: dict[str, Callable[[Study], Report]] = {
     "table1": table1,
@@ -33,6 +42,11 @@ def reproduce(
     say: Callable[[str], None] = print,
 ) -> list[Report]:
     """Make tables one after the other; each is written as soon as it is done, and what is there is not made again."""
+    if not tables:
+        raise PixnarError(f"no table is named: choose from {', '.join(TABLES)}, all")
+    for library, extra in _NEEDED.items():
+        if importlib.util.find_spec(library) is None:
+            raise MissingExtraError("reproducing the paper's tables", extra)
     unknown = [name for name in tables if name not in TABLES]
     if unknown:
         raise PixnarError(f"{unknown[0]!r} is no table: choose from {', '.join(TABLES)}, all")

@@ -17,6 +17,7 @@ import xxhash
 from pixnar.corpus import Corpus, open_corpus
 from pixnar.errors import PixnarError
 from pixnar.evaluate import bootstrap, evaluate, paired_difference, write_run
+from pixnar.evaluate.environment import environment
 from pixnar.evaluate.measures import DEFAULT
 from pixnar.fit import fit
 from pixnar.fit.folder import state_of
@@ -26,15 +27,28 @@ from pixnar.progress import Progress
 from pixnar.recipe import CLOVER, Recipe, override, to_dict
 from pixnar.search import Retriever
 from pixnar.storage import atomic_write
+from pixnar.vocab.phrases import FIXED_TOKENS
 
 SAME = (
     "train.patience=0",  # every model takes all its steps; the best of its checks on dev is kept
     "train.softmax=sampled",
     "train.dev_queries=300",
     "scoring.tune_queries=200",
+    "serve.encoder=fp32",  # as that of dense retrieval
     "serve.keep_model=false",
 )
 """What is the same for every model of a study, beside steps, seed and encoder."""
+
+OWN = {
+    "train": ("steps", "minutes", "epochs", "seed", "patience", "ranking", "l1", "l2", "l3"),
+    "model": ("encoder",),
+    "vocab": ("kind", "size"),
+    "scoring": ("copy",),
+    "evidence": ("docids", "text"),
+    "fuse": ("dense", "bm25"),
+    "shortlist": ("learn",),
+}
+"""Dials that tables set themselves: what they say would not be true with others."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +72,16 @@ class Plan:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a system reached: means, a figure per query, latency."""
+    """What a system reached: means, a figure per query, latency; and when that was found out."""
 
     label: str
     figures: dict[str, float]
     per_query: dict[str, list[float]]
+    queries: list[str] = field(default_factory=list)
+    relevant: list[int] = field(default_factory=list)  # documents of each query
     latency_ms: dict[str, float] | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+    made: dict[str, Any] = field(default_factory=dict)
 
     def interval(self, name: str) -> tuple[float, float]:
         """Where a mean may lie."""
@@ -72,6 +89,8 @@ class Judged:
 
     def p_value(self, other: Judged, name: str) -> float:
         """How likely luck alone makes the two differ as much."""
+        if self.queries != other.queries:
+            raise PixnarError(f"{self.label} and {other.label} were asked other queries: remove the folder judged")
         return paired_difference(np.array(self.per_query[name]), np.array(other.per_query[name])).p_value
 
 
@@ -83,15 +102,32 @@ class Study:
         self.corpus: Corpus = open_corpus(plan.corpus)
         self._state = state_of(self.corpus)
         self.work = plan.out / "work"
+        self._check()
         if "dev" not in self.corpus.splits():
             raise PixnarError(f"{plan.corpus} has no dev split: dials are chosen on dev, so a study needs one")
         if plan.split not in self.corpus.splits():
             known = ", ".join(self.corpus.splits())
             raise PixnarError(f"{plan.corpus} has no split {plan.split!r}: it has {known}")
-        self.work.mkdir(parents=True, exist_ok=True)
+        try:
+            self.work.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PixnarError(f"cannot write to {plan.out}: {error.strerror}; give a folder") from error
+        self.commits: set[str] = set()  # at which the figures of this run were found
         self._wanted = 0
         self._seen: set[Path] = set()  # of the present table
         self._times: list[float] = []  # seconds a model took
+
+    def _check(self) -> None:
+        """Whatever can be known to fail is better known before the first model is trained."""
+        for dial in self.plan.settings:
+            section, _, name = dial.partition("=")[0].strip().partition(".")
+            if name in OWN.get(section, ()):
+                raise PixnarError(
+                    f"--set {dial}: {section}.{name} is what tables are about; see --help for what to set"
+                )
+        if self.plan.size < FIXED_TOKENS:
+            raise PixnarError(f"size {self.plan.size} is too small for phrases: give {FIXED_TOKENS} or more")
+        self._recipe(Recipe(), (), 0.0, 1)
 
     @property
     def name(self) -> str:
@@ -189,7 +225,9 @@ class Study:
         asked = [source.name, plan.split, plan.queries, list(measures), plan.timed if timed else 0, key]
         path = self.work / "judged" / f"{self.key(label, asked)}.json"
         if path.exists():
-            return Judged(**json.loads(path.read_bytes()))
+            known = Judged(**json.loads(path.read_bytes()))
+            self.commits.add(known.made["commit"])
+            return known
         path.parent.mkdir(exist_ok=True)
         self.say(f"{self.name}: asking {label}")
         found = evaluate(
@@ -205,14 +243,29 @@ class Study:
             label,
             found.figures,
             {name: values.tolist() for name, values in found.per_query.items()},
+            [query for query, grades in found.judgements.items() if max(grades.values()) > 0],
+            [sum(grade > 0 for grade in grades.values()) for grades in found.judgements.values()],
             None if found.latency is None else found.latency._asdict(),
             facts or {},
+            {name: value for name, value in environment().items() if name in ("cpu", "commit", "date")},
         )
         if all(len(text.split()) == 1 for query, hits in found.run.items() for text in (query, *(h[0] for h in hits))):
             write_run(path.with_suffix(".trec.gz"), found.run, _slug(label))
-        with atomic_write(path) as file:
-            file.write(json.dumps(made.__dict__).encode())
+        self.commits.add(made.made["commit"])
+        self._keep(path, made.__dict__)
         return made
+
+    def kept(self, label: str, facts: Any, make: Callable[[], Any]) -> Any:
+        """Something that JSON can hold, made once."""
+        path = self.work / "judged" / f"{self.key(label, facts)}.json"
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            self._keep(path, make())
+        return json.loads(path.read_bytes())
+
+    def _keep(self, path: Path, content: Any) -> None:
+        with atomic_write(path) as file:
+            file.write(json.dumps(content).encode())
 
     def judged_index(
         self,
