@@ -139,4 +139,6 @@ PARTS = {
 }  # fmt: skip
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     main(Path(sys.argv[1]), Path(sys.argv[2]))

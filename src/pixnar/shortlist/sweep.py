@@ -17,6 +17,7 @@ from pixnar.shortlist.lists import Floats, Ids, Shortlist, token_lists
 from pixnar.storage import atomic_write
 
 DIRECT = "direct top-K by x_0"
+_DIRECT_SIZES = 8
 KMEANS = "k-means only"
 LEARNED = "learned"
 
@@ -82,7 +83,7 @@ def sweep(
     """A row for each of `vectors` (a kind, e.g. `LEARNED`, and its c [m, d]; several m are several entries), r and k.
 
     `needed` are the tokens each query x_0 should find and `extra` those it brings itself. `rows` and `bias` are the
-    head's, the end token last. `direct` are the sizes to show the exact top-K at; without it, those the lists came to.
+    head's, the end token last. `direct` are the sizes to show the exact top-K at; without it, some the lists came to.
     `quality` measures a shortlist (MRR@10, say), `full` is what scoring every token reaches; `cost` takes its time.
     """
     queries = _Queries(x0, needed, extra, len(rows) - 1)
@@ -93,7 +94,7 @@ def sweep(
             found.append(_judged(queries.row(one, *made), one, quality, full, cost))
             if progress is not None:
                 progress("sweep", len(found), (number + 1) * len(r) * len(k))
-    for size in sorted({round(row.size) for row in found} if direct is None else set(direct)):
+    for size in _some({round(row.size) for row in found}) if direct is None else sorted(set(direct)):
         exact = Direct(rows, bias, max(1, size))
         found.append(_judged(queries.row(exact, DIRECT, None, None, None), exact, quality, full, None))
     return found
@@ -167,38 +168,82 @@ def plot(rows: Sequence[Row], path: str | os.PathLike[str], full: float | None =
     ranked = [row for row in rows if row.quality is not None]
     timed = [row for row in ranked if row.ms is not None]
     panels = 1 + bool(ranked) + bool(timed)
-    figure = Figure(figsize=(5.2 * panels, 4), layout="constrained")
+    figure = Figure(figsize=(4.6 * panels + 1.8, 4), layout="constrained")
     axes = figure.subplots(1, panels, squeeze=False)[0]
-    _curves(axes[0], [(row, row.recall) for row in rows], "recall of needed tokens")
+    looks = _Looks(rows)
+    looks.draw(axes[0], [(row.size, row.recall, row) for row in rows], "recall of needed tokens")
     if ranked:
-        _curves(axes[1], [(row, row.quality or 0.0) for row in ranked], "quality")
+        looks.draw(axes[1], [(row.size, row.quality or 0.0, row) for row in ranked], "MRR@10")
     if timed:
-        _curves(axes[2], [(row, row.quality or 0.0) for row in timed], "quality", "ms to choose and score", "ms")
+        points = [(row.ms or 0.0, row.quality or 0.0, row) for row in timed]
+        looks.draw(axes[2], points, "MRR@10", "ms to choose and score")
     for axis in axes[1:] if full is not None else ():
-        axis.axhline(full, color="black", lw=1, ls=":", label="every token")
-    for axis in axes:
-        axis.legend(fontsize=7)
+        axis.axhline(full, color="black", lw=1, ls=":")
+    figure.legend(handles=looks.handles(full is not None and panels > 1), loc="outside right center", fontsize=8)
     with atomic_write(path) as file:
         figure.savefig(file, dpi=150, format="png")
 
 
-def _curves(
-    axis: Any,
-    points: Sequence[tuple[Row, float]],
-    what: str,
-    against: str = "mean tokens in the shortlist",
-    by: str = "size",
-) -> None:
-    """One line for each kind, m and k."""
-    groups: dict[tuple[str, int | None, int | None], list[tuple[float, float]]] = {}
-    for row, value in points:
-        groups.setdefault((row.kind, row.m, row.k), []).append((getattr(row, by), value))
-    for (kind, m, k), values in groups.items():
-        label = kind if m is None else f"{kind}, m = {m:,}, k = {k}"
-        style = {"color": "black"} if kind == DIRECT else {"ls": "--"} if kind == KMEANS else {}
-        axis.plot(*zip(*sorted(values), strict=True), marker="o", ms=3, lw=1, label=label, **style)
-    axis.set(xlabel=against, ylabel=what, xscale="log")
-    axis.spines[["top", "right"]].set_visible(False)
+class _Looks:
+    """A colour for each kind and m, a marker for each k; a line joins lists of growing length."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        kinds = list(dict.fromkeys((row.kind, row.m) for row in rows if row.kind != DIRECT))
+        self._colors = {one: f"C{i % 10}" for i, one in enumerate(kinds)}
+        if any(row.kind == DIRECT for row in rows):
+            self._colors[DIRECT, None] = "black"
+        counts = sorted({row.k for row in rows if row.k is not None})
+        self._markers = {k: "osD^vPX*<>"[i % 10] for i, k in enumerate(counts)}
+
+    def draw(
+        self,
+        axis: Any,
+        points: Sequence[tuple[float, float, Row]],
+        what: str,
+        against: str = "mean tokens in the shortlist",
+    ) -> None:
+        """One panel."""
+        from matplotlib.ticker import FuncFormatter, LogLocator
+
+        groups: dict[tuple[str, int | None, int | None], list[tuple[float, float]]] = {}
+        for x, y, row in points:
+            groups.setdefault((row.kind, row.m, row.k), []).append((x, y))
+        for (kind, m, k), values in groups.items():
+            marker = "." if k is None else self._markers[k]
+            style = "--" if kind == KMEANS else "-"
+            color = self._colors[kind, m]
+            axis.plot(*zip(*sorted(values), strict=True), style, marker=marker, ms=4, lw=0.8, alpha=0.8, color=color)
+        axis.set(xlabel=against, ylabel=what, xscale="log")
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.6g}"))
+        axis.minorticks_off()
+        axis.spines[["top", "right"]].set_visible(False)
+
+    def handles(self, full: bool) -> list[Any]:
+        """What the legend shows."""
+        from matplotlib.lines import Line2D
+
+        made = [
+            Line2D(
+                [],
+                [],
+                color=color,
+                ls="--" if kind == KMEANS else "-",
+                label=kind if m is None else f"{kind}, m = {m:,}",
+            )
+            for (kind, m), color in self._colors.items()
+        ]
+        made += [
+            Line2D([], [], color="grey", ls="", marker=mark, label=f"k = {k}") for k, mark in self._markers.items()
+        ]
+        return [*made, Line2D([], [], color="black", lw=1, ls=":", label="every token")] if full else made
+
+
+def _some(sizes: set[int]) -> list[int]:
+    """Of many sizes a few, from the smallest to the largest."""
+    ordered = sorted(sizes)
+    places = np.linspace(0, len(ordered) - 1, min(len(ordered), _DIRECT_SIZES)).round().astype(int)
+    return [ordered[place] for place in places]
 
 
 def _shown(value: float | None) -> str:
