@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EXAMPLES = 8
 DOCIDS = 4
 _COLORS = ("#cfe3ff", "#ffe0c2")
-_WIDE = 58  # letters that fit into a column of the picture
+_WIDE = 92  # letters of 8 points that fit into half of a picture of 13 inches
 
 
 def examples(study: Study) -> Report:
@@ -73,6 +73,6 @@ def _draw(axes: Axes, one: Generated, x: float, y: float) -> None:
             x, y, shown, fontsize=8, family="monospace", parse_math=False,
             bbox={"facecolor": _COLORS[i % 2], "edgecolor": "none", "pad": 1.2},
         )  # fmt: skip
-        x += len(shown) + 0.8
+        x += len(shown) + 1.2
         if x >= end:
             break
