@@ -93,7 +93,7 @@ class Report:
             from matplotlib.figure import Figure
         except ImportError as error:
             raise MissingExtraError("a plot", "plot") from error
-        figure = Figure(figsize=(7.2, 4.6), layout="constrained")
+        figure = Figure(figsize=(8.4, 4.6), layout="constrained")
         axes = figure.subplots()
         axes.spines[["top", "right"]].set_visible(False)
         assert self.plot is not None
@@ -134,6 +134,17 @@ def bars(axes: Axes, rows: Mapping[str, Judged], name: str, title: str) -> None:
         axes.text(0.3, place, f"{value:.1f}", va="center", fontsize=8)
     axes.invert_yaxis()
     axes.set(xlabel=f"{name}, %", title=title)
+
+
+def scatter(axes: Axes, points: Mapping[str, tuple[float, float, float]]) -> None:
+    """Quality against time (mean, and a line to p99) for each system; the legend is in the order of quality."""
+    marks = {"BM25": "s", "dense": "^", "CLOVERv2": "D"}
+    for place, (label, (mean, p99, value)) in enumerate(sorted(points.items(), key=lambda item: -item[1][2])):
+        mark = next((mark for begin, mark in marks.items() if label.startswith(begin)), "o")
+        axes.plot([mean, p99], [value, value], lw=1, color="grey", zorder=0)
+        axes.plot(mean, value, mark, ms=7, color=f"C{place % 10}", label=f"{value:.1f}  {label}", ls="")
+    axes.set_xscale("log")
+    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=8, frameon=False)
 
 
 def paper_grid(title: str, columns: Sequence[str], rows: dict[str, Any]) -> Grid:

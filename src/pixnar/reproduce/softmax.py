@@ -15,7 +15,7 @@ from pixnar.evaluate.queries import read_queries
 from pixnar.index import Index
 from pixnar.index.engine import Query
 from pixnar.reproduce import paper
-from pixnar.reproduce.report import Grid, Report, better, paper_grid, quality
+from pixnar.reproduce.report import Grid, Report, better, paper_grid, quality, scatter
 from pixnar.reproduce.study import Study
 from pixnar.reproduce.systems import whole_index
 from pixnar.scoring import token_scores
@@ -89,14 +89,15 @@ def table4(study: Study) -> Report:
         grid.rows.append((name, *quality(row, _MEASURES), *against, *spent))
 
     def plot(axes: Axes) -> None:
-        for name, row in rows.items():
-            x, y = times[name]["ms"]["mean"], 100 * row.figures["MRR@10"]
-            axes.plot([x, times[name]["ms"]["p99"]], [y, y], lw=1, color="grey", zorder=0)
-            axes.plot(x, y, "o")
-            axes.annotate(name, (x, y), xytext=(4, 5), textcoords="offset points", fontsize=8)
-        axes.set(
-            xscale="log", xlabel="ms of scoring, mean to p99", ylabel=f"{study.plan.split} MRR@10, %", title=study.name
+        spent = {name: times[name]["ms"] for name in rows}
+        scatter(
+            axes,
+            {
+                name: (spent[name]["mean"], spent[name]["p99"], 100 * row.figures["MRR@10"])
+                for name, row in rows.items()
+            },
         )
+        axes.set(xlabel="ms of scoring, mean to p99", ylabel=f"{study.plan.split} MRR@10, %", title=study.name)
 
     facts = index.manifest["facts"]
     theirs = ["method", *_MEASURES, "mean ms", "p99 ms"]

@@ -17,7 +17,7 @@ from pixnar.evaluate.measures import DEFAULT
 from pixnar.recipe import Recipe
 from pixnar.recipe.clover import L1_ONLY
 from pixnar.reproduce import paper
-from pixnar.reproduce.report import Grid, Report, better, paper_grid, quality
+from pixnar.reproduce.report import Grid, Report, better, paper_grid, quality, scatter
 from pixnar.reproduce.study import Judged, Study
 
 if TYPE_CHECKING:
@@ -146,11 +146,6 @@ def _reading(rows: dict[str, Judged], tuned: Path | None) -> list[str]:
 
 
 def _plot(axes: Axes, study: Study, rows: dict[str, Judged]) -> None:
-    for label, row in rows.items():
-        spent = row.latency_ms or {}
-        kind = "s" if label.startswith("BM25") else "^" if label.startswith("dense") else "o"
-        x, y = spent["mean"], 100 * row.figures["MRR@10"]
-        axes.plot([x, spent["p99"]], [y, y], lw=1, color="grey", zorder=0)
-        axes.plot(x, y, kind, ms=7)
-        axes.annotate(label, (x, y), xytext=(5, 4), textcoords="offset points", fontsize=7)
-    axes.set(xscale="log", xlabel="ms a query, mean to p99", ylabel=f"{study.plan.split} MRR@10, %", title=study.name)
+    points = {label: (row.latency_ms or {}, 100 * row.figures["MRR@10"]) for label, row in rows.items()}
+    scatter(axes, {label: (ms["mean"], ms["p99"], value) for label, (ms, value) in points.items()})
+    axes.set(xlabel="ms a query, mean to p99", ylabel=f"{study.plan.split} MRR@10, %", title=study.name)
