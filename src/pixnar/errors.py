@@ -12,7 +12,7 @@ class CorpusError(PixnarError):
 
 
 class MissingPartError(CorpusError):
-    """A part that a corpus may lack (docids, queries) is not there."""
+    """A part that a corpus may lack (docids, queries, text, pairs to train on) is not there."""
 
 
 class VocabularyError(PixnarError):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pixnar.errors import PixnarError
-from pixnar.evaluate.measures import means, parse, per_query
+from pixnar.evaluate.measures import DEFAULT, means, parse, per_query
 from pixnar.evaluate.metrics import recalls, reciprocal_ranks
 from pixnar.evaluate.trec import read_run
 
@@ -60,6 +60,12 @@ def test_the_quick_metrics_agree(run: dict, judged: dict) -> None:  # type: igno
     rows = [[doc for doc, _ in ranked.get(query, [])] for query in relevant]
     assert figures["MRR@10"].tolist() == pytest.approx(reciprocal_ranks(rows, list(relevant.values()), 10).tolist())
     assert figures["R@5"].tolist() == pytest.approx(recalls(rows, list(relevant.values()), 5).tolist())
+
+
+def test_the_command_line_has_the_same_defaults() -> None:
+    from pixnar.cli import evaluate
+
+    assert tuple(evaluate._DEFAULT.split(",")) == DEFAULT
 
 
 def test_a_cut_far_down() -> None:

@@ -195,7 +195,9 @@ def test_without_text_or_pairs(home: Path, tmp_path: Path) -> None:
     assert "BM25, text |" not in text
     assert "Reported on dev" in text
     assert any("nothing to index" in line for line in said)
-    assert any("no dense retrieval, fine-tuned" in line for line in said)
+    assert any("no dense, fine-tuned" in line for line in said)
+    assert "- No BM25, text: " in text
+    assert "- No dense, fine-tuned: " in text
     assert (tmp_path / "out" / "examples.png").exists()
 
 

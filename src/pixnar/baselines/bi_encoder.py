@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pixnar.baselines.entries import Entries, Floats, Ints
-from pixnar.errors import PixnarError
+from pixnar.errors import MissingPartError, PixnarError
 from pixnar.evaluate.metrics import mrr_at
 from pixnar.evaluate.queries import Queries
 from pixnar.model.encoder import Encoder
@@ -106,7 +106,7 @@ class _Run:
         self.sides = _Sides(names, entries, texts)
         self.pairs = names.pairs(self_share=0.0, seed=tuning.seed)
         if not self.sides.usable(self.pairs.epoch(0)).any():
-            raise PixnarError(
+            raise MissingPartError(
                 "there is nothing to fine-tune on: no train queries, and no document with two docids; "
                 "leave out minutes and steps"
             )

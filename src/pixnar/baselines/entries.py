@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pixnar.corpus import Corpus
 from pixnar.docids.blocks import TextBlocks
-from pixnar.errors import CorpusError, FileFormatError, PixnarError
+from pixnar.errors import FileFormatError, MissingPartError, PixnarError
 from pixnar.index.files import read_units, write_units
 from pixnar.index.units import Units
 from pixnar.progress import Progress
@@ -71,7 +71,7 @@ class Entries:
                 parts.setdefault(doc_id, []).append(text)
         texts = {doc_id: text for doc_id, found in parts.items() if (text := " ".join(filter(None, found)))}
         if not texts:
-            raise CorpusError(f"{corpus.name} has nothing to index: its documents have no text")
+            raise MissingPartError(f"{corpus.name} has nothing to index: its documents have no text; index docids")
         doc_ids = sorted(texts)
         numbers = np.arange(len(doc_ids) + 1)
         return cls(doc_ids, numbers, numbers[:-1]), [texts[doc_id] for doc_id in doc_ids]
@@ -85,7 +85,7 @@ class Entries:
                 spelled.setdefault(text, row.docid)
                 named.setdefault(text, set()).add(row.doc_id)
         if not named:
-            raise CorpusError(f"{corpus.name} has no docids: give texts that name documents (docids.jsonl)")
+            raise MissingPartError(f"{corpus.name} has no docids: give texts that name documents (docids.jsonl)")
         texts = sorted(named)
         return cls.of(texts, [named[text] for text in texts], [spelled[text] for text in texts]), texts
 

@@ -10,7 +10,17 @@ from typing import Annotated, Any
 
 import typer
 
-from pixnar.cli.common import JsonFile, Overwrite, SkipBadRows, Threads, group, tell_skipped, write_json
+from pixnar.cli.common import (
+    Cache,
+    JsonFile,
+    Overwrite,
+    Settings,
+    SkipBadRows,
+    Threads,
+    group,
+    tell_skipped,
+    write_json,
+)
 from pixnar.progress import show_progress
 
 commands = group(
@@ -24,9 +34,6 @@ Output = Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")
 EncoderName = Annotated[
     str | None,
     typer.Option(help="Hugging Face encoder by name or folder; default: that of pixnar fit."),
-]
-Cache = Annotated[
-    Path | None, typer.Option(help="Where vectors of texts are kept for the next run; default: the user's cache.")
 ]
 
 
@@ -175,9 +182,7 @@ def clover(
         float | None, typer.Option(help="Time for training; default 10, or no limit with --steps.", min=0)
     ] = None,
     steps: Annotated[int, typer.Option(help="Steps of training at most; 0: no limit.", min=0)] = 0,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="One dial of the recipe, e.g. --set train.batch=64; repeatable.")
-    ] = None,
+    settings: Settings = None,
     seed: Annotated[int, typer.Option(help="With --steps and without --minutes, the same seed, the same index.")] = 0,
     cache: Cache = None,
     skip_bad_rows: SkipBadRows = False,

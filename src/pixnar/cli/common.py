@@ -27,6 +27,13 @@ app = typer.Typer(help="Generative retrieval in one transformer pass.", **_SETTI
 Threads = Annotated[int, typer.Option(help="Worker threads; 0 = all cores.", min=0)]
 SkipBadRows = Annotated[bool, typer.Option("--skip-bad-rows", help="Leave bad rows out and count them.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.")]
+Cache = Annotated[
+    Path | None, typer.Option(help="Where vectors of texts are kept for the next run; default: the user's cache.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="One dial of the recipe, e.g. --set train.batch=64; repeatable."),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
 
 

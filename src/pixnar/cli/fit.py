@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pixnar.cli.common import JsonFile, Overwrite, SkipBadRows, Threads, app, tell_skipped, write_json
+from pixnar.cli.common import Cache, JsonFile, Overwrite, Settings, SkipBadRows, Threads, app, tell_skipped, write_json
 from pixnar.progress import show_progress
 
 
@@ -22,9 +22,7 @@ def fit(
     paper: Annotated[
         bool, typer.Option("--paper", help="The paper's own recipe, strictly: nothing beyond it.")
     ] = False,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="One dial of the recipe, e.g. --set train.batch=64; repeatable.")
-    ] = None,
+    settings: Settings = None,
     minutes: Annotated[float | None, typer.Option(help="Time for training; the same as --set train.minutes=…")] = None,
     encoder: Annotated[
         str | None, typer.Option(help="Hugging Face encoder by name or folder; the same as --set model.encoder=…")
@@ -33,9 +31,7 @@ def fit(
         int | None,
         typer.Option(help="With train.steps and without minutes, the same seed gives the same index.", min=0),
     ] = None,
-    cache: Annotated[
-        Path | None, typer.Option(help="Where vectors of texts are kept for the next run; default: the user's cache.")
-    ] = None,
+    cache: Cache = None,
     keep_work: Annotated[bool, typer.Option("--keep-work", help="Keep checkpoints after the index is done.")] = False,
     skip_bad_rows: SkipBadRows = False,
     overwrite: Overwrite = False,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pixnar.cli.common import app
+from pixnar.cli.common import Cache, Settings, app
 from pixnar.progress import show_progress
 
 
@@ -34,12 +34,8 @@ def reproduce(
     timed: Annotated[int, typer.Option(help="Queries that are timed, one by one.", min=1)] = 200,
     seed: Annotated[int, typer.Option(help="Of training, and of docids and examples that are drawn.", min=0)] = 0,
     encoder: Annotated[str | None, typer.Option(help="Hugging Face encoder by name or folder.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A dial of every recipe, e.g. --set train.batch=64; repeatable.")
-    ] = None,
-    cache: Annotated[
-        Path | None, typer.Option(help="Where vectors of texts are kept for the next run; default: the user's cache.")
-    ] = None,
+    settings: Settings = None,
+    cache: Cache = None,
     threads: Annotated[int, typer.Option(help="Worker threads.", min=1)] = 2,
 ) -> None:
     """Make the paper's tables on your corpus: Markdown, JSON and pictures.

@@ -50,8 +50,13 @@ def _version(name: str) -> str | None:
 
 
 def _commit() -> str:
-    command = ["git", "-C", str(Path(__file__).resolve().parent), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    here = Path(__file__).resolve()
+    git = ["git", "-C", str(here.parent)]
+    try:  # an installed package may lie in the repository of somebody else
+        subprocess.run([*git, "ls-files", "--error-unmatch", here.name], capture_output=True, check=True)
+        told = subprocess.run(
+            [*git, "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True, check=True
+        )
+        return told.stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

@@ -61,12 +61,12 @@ class Report:
         }
         most = f"at most {plan.queries:,} queries" if plan.queries else "all queries"
         own = f"; settings {', '.join(plan.settings)}" if plan.settings else ""
-        others = sorted(study.commits - {around["commit"]})
+        others = ", ".join(sorted(study.commits - {around["commit"]}))
+        older = f" (some figures are of {others})" if others else ""
         told = (
             f"Corpus *{study.name}*, split {plan.split}, {most}; every model of ours trained for {study.steps:,} "
             f"steps, seed {plan.seed}, encoder {plan.encoder}{own}. {around['cpu']}, {around['cores']} cores; commit "
-            f"{around['commit']}{f' (some figures are of {chr(44).join(others)})' if others else ''}; "
-            f"{around['date'][:10]}."
+            f"{around['commit']}{older}; {around['date'][:10]}."
         )
         notes = list(self.notes)
         if plan.split == "dev":

@@ -23,7 +23,7 @@ def sponsored(study: Study) -> Report:
     pieces = study.word_pieces(corpus=corpus)
     phrases = study.phrases(study.plan.size, corpus=corpus)
     rows: dict[str, Judged] = {}
-    for label, folder in baselines(study, corpus=corpus, tuned=False).items():
+    for label, folder in baselines(study, corpus=corpus, tuned=False)[0].items():
         opened = partial(open_retriever, folder, threads=study.plan.threads)
         rows[label] = study.judged(label, folder.name, opened, measures=_MEASURES, corpus=corpus)
     for label, folder in (("CLOVERv2", pieces), ("PIXNAR, the model alone", phrases)):

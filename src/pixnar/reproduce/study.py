@@ -183,13 +183,12 @@ class Study:
 
     def build(self, label: str, folder: Path, make: Callable[[], Any], *, slow: bool = True) -> None:
         """Make a folder with a manifest, if it is not there; what is `slow` is counted, and said before it begins."""
-        there = (folder / "manifest.json").exists()
-        if not slow or folder in self._seen:
-            if not there:
-                make()
+        if slow:
+            self._seen.add(folder)
+        if (folder / "manifest.json").exists():
             return
-        self._seen.add(folder)
-        if there:
+        if not slow:
+            make()
             return
         left = ""
         if self._times:
@@ -205,9 +204,9 @@ class Study:
         """Where vectors of texts are kept."""
         return self.plan.cache or default_cache()
 
-    def opened(self, folder: Path, sources: str = "all", *, shortlist: bool = True, threads: int = 0) -> Index:
+    def opened(self, folder: Path, sources: str = "all", *, threads: int = 0) -> Index:
         """An index, ready to be asked."""
-        return Index.load(folder, threads=threads or self.plan.threads, sources=sources, shortlist=shortlist)
+        return Index.load(folder, threads=threads or self.plan.threads, sources=sources)
 
     def judged(
         self,
@@ -243,7 +242,7 @@ class Study:
             label,
             found.figures,
             {name: values.tolist() for name, values in found.per_query.items()},
-            [query for query, grades in found.judgements.items() if max(grades.values()) > 0],
+            list(found.judgements),
             [sum(grade > 0 for grade in grades.values()) for grades in found.judgements.values()],
             None if found.latency is None else found.latency._asdict(),
             facts or {},
@@ -273,7 +272,6 @@ class Study:
         folder: Path,
         *,
         sources: str = "all",
-        shortlist: bool = True,
         timed: bool = False,
         **wishes: Any,
     ) -> Judged:
@@ -281,8 +279,8 @@ class Study:
         facts = json.loads((folder / "manifest.json").read_bytes())["facts"]
         return self.judged(
             label,
-            [folder.name, sources, shortlist],
-            lambda: self.opened(folder, sources, shortlist=shortlist, threads=1 if timed else 0),
+            [folder.name, sources],
+            lambda: self.opened(folder, sources, threads=1 if timed else 0),
             timed=timed,
             facts={name: facts.get(name) for name in ("vocabulary", "slots", "tokens_per_docid", "steps", "best_step")},
             **wishes,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pixnar.baselines import build_bm25, build_dense, open_retriever
 from pixnar.baselines.bi_encoder import Tuning
 from pixnar.corpus import Corpus
-from pixnar.errors import CorpusError, PixnarError
+from pixnar.errors import MissingPartError
 from pixnar.evaluate.measures import DEFAULT
 from pixnar.recipe import Recipe
 from pixnar.recipe.clover import L1_ONLY
@@ -39,23 +39,29 @@ def whole_index(study: Study) -> Path:
     return study.index("PIXNAR", study.recipe(Recipe(), [f"vocab.size={study.plan.size}"]))
 
 
-def baselines(study: Study, *, corpus: Corpus | None = None, tuned: bool = True) -> dict[str, Path]:
-    """The folders of what one would use instead."""
-    source, made = corpus or study.corpus, {}
+def baselines(
+    study: Study, *, corpus: Corpus | None = None, tuned: bool = True
+) -> tuple[dict[str, Path], dict[str, str]]:
+    """The folders of what one would use instead, and why some are left out."""
+    source = corpus or study.corpus
+    made: dict[str, Path] = {}
+    missing: dict[str, str] = {}
 
     def build(label: str, facts: Any, make: Callable[[Path], Any], *, slow: bool = True) -> None:
         folder = study.work / "baselines" / study.key(label, [source.name, facts])
         folder.parent.mkdir(exist_ok=True)
-        study.build(label, folder, partial(make, folder), slow=slow)
-        made[label] = folder
+        try:
+            study.build(label, folder, partial(make, folder), slow=slow)
+        except MissingPartError as error:  # no text, or no pairs to train on
+            missing[label] = str(error)
+            study.say(f"{study.name}: no {label}: {error}")
+        else:
+            made[label] = folder
 
     for label, over in _FORMS.items():
         if corpus is not None and over != "docids":
             continue  # a keyword has one docid and no text
-        try:
-            build(label, over, partial(build_bm25, source, over=over, progress=study.progress), slow=False)
-        except CorpusError as error:  # documents without text
-            study.say(f"{study.name}: no {label}: {error}")
+        build(label, over, partial(build_bm25, source, over=over, progress=study.progress), slow=False)
     shared: dict[str, Any] = {
         "encoder": study.plan.encoder,
         "threads": study.plan.threads,
@@ -67,11 +73,8 @@ def baselines(study: Study, *, corpus: Corpus | None = None, tuned: bool = True)
         plan = study.plan
         tuning = Tuning(steps=plan.steps, minutes=0.0 if plan.steps else plan.minutes, seed=plan.seed)
         make = partial(build_dense, source, tuning=tuning, **shared)
-        try:
-            build("dense, fine-tuned", [plan.encoder, asdict(tuning)], make)
-        except PixnarError as error:  # no pairs to train on
-            study.say(f"{study.name}: no dense retrieval, fine-tuned: {error}")
-    return made
+        build("dense, fine-tuned", [plan.encoder, asdict(tuning)], make)
+    return made, missing
 
 
 def table1(study: Study) -> Report:
@@ -79,7 +82,7 @@ def table1(study: Study) -> Report:
     study.expect(6)
     pieces = study.word_pieces()
     rows: dict[str, Judged] = {}
-    others = baselines(study)
+    others, missing = baselines(study)
     for label, folder in others.items():
         rows[label] = study.judged(label, folder.name, partial(open_retriever, folder, threads=1), timed=True)
     l1 = study.word_pieces(*L1_ONLY)
@@ -107,7 +110,7 @@ def table1(study: Study) -> Report:
                 "The paper, MS MARCO", ["system", "R@5", "R@20", "R@100", "MRR@10", "GPU latency"], paper.TABLE1
             ),
         ],
-        _reading(rows, others.get("dense, fine-tuned")),
+        [*_reading(rows, others.get("dense, fine-tuned")), *(f"No {label}: {why}." for label, why in missing.items())],
         lambda axes: _plot(axes, study, rows),
         {
             label: {"figures": row.figures, "latency_ms": row.latency_ms, "facts": row.facts}
