@@ -30,8 +30,7 @@ from pixnar.evaluate.metrics import mrr_at
 from pixnar.evaluate.queries import read_queries
 from pixnar.head import HeadRows
 from pixnar.index import Index
-from pixnar.index.engine import EVERYTHING
-from pixnar.index.explain import staged
+from pixnar.index.stages import stage_times
 from pixnar.scoring import Priors
 from pixnar.search import Retriever
 from pixnar.search.query import QueryScorer
@@ -188,7 +187,7 @@ def _times(
 def _stages(index: Index, texts: Sequence[str], repeats: int, k: int) -> dict[str, dict[str, float]]:
     spent: dict[str, list[float]] = {}
     for text in texts:
-        runs = [staged(index, text, k, EVERYTHING)[3] for _ in range(repeats)]
+        runs = [stage_times(index, text, k) for _ in range(repeats)]
         best = min(runs, key=lambda one: sum(one.values()))
         for stage, value in best.items():
             spent.setdefault(stage, []).append(value)

@@ -14,6 +14,7 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -41,14 +42,29 @@ _DTYPES = {
 }
 _DTYPE_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 assert _HEADER.size <= _ALIGN
+_IN_MEMORY: ContextVar[bool] = ContextVar("in_memory", default=False)
 
 
 @dataclass(frozen=True)
 class Container:
-    """The contents of a container file; the arrays are read-only views of the mapped file."""
+    """The contents of a container file; the arrays are read-only views of the file, mapped or in memory."""
 
     meta: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
+
+
+@contextlib.contextmanager
+def in_memory() -> Iterator[None]:
+    """Inside this block files are read into memory, not mapped: whoever cuts one short then harms no reader.
+
+    A mapped file may be deleted or replaced while it is in use, but the system ends a process that touches a part of it
+    that was cut off.
+    """
+    token = _IN_MEMORY.set(True)
+    try:
+        yield
+    finally:
+        _IN_MEMORY.reset(token)
 
 
 @contextlib.contextmanager
@@ -171,7 +187,7 @@ def read_container(path: str | os.PathLike[str], kind: str, version: int, *, ver
         raise FileFormatError(
             f"{where} has {kind} format {found_version}, this release reads up to {version}: upgrade pixnar"
         )
-    directory_bytes = mapped[_ALIGN : _ALIGN + directory_size]
+    directory_bytes = bytes(mapped[_ALIGN : _ALIGN + directory_size])
     if len(directory_bytes) != directory_size or xxhash.xxh3_64_intdigest(directory_bytes) != directory_hash:
         raise _broken(where, "its directory is damaged", kind)
     directory = json.loads(directory_bytes)
@@ -203,8 +219,11 @@ def _raw(array: NDArray[Any]) -> memoryview:
     return array.view(np.uint8).data
 
 
+Bytes = mmap.mmap | memoryview
+
+
 class _Opened(NamedTuple):
-    mapped: mmap.mmap
+    mapped: Bytes
     kind: str
     version: int
     directory_size: int
@@ -218,7 +237,7 @@ def _open(where: Path, wanted: str) -> _Opened:
             size = os.fstat(file.fileno()).st_size
             if size < _ALIGN:
                 raise _broken(where, f"it has {size} bytes, less than a header", wanted)
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapped = _whole(file, size) if _IN_MEMORY.get() else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise FileFormatError(f"cannot open {where}: {reason}; expected a {wanted} file") from error
@@ -231,6 +250,19 @@ def _open(where: Path, wanted: str) -> _Opened:
     if file_size != size:
         raise _broken(where, f"it should have {file_size} bytes and has {size}", wanted)
     return _Opened(mapped, kind.rstrip(b"\0").decode(errors="replace"), version, directory_size, directory_hash)
+
+
+def _whole(file: IO[bytes], size: int) -> memoryview:
+    """A file's bytes in memory that begins at a page, as a mapping does; read-only."""
+    memory = mmap.mmap(-1, size)
+    view = memoryview(memory)
+    done = 0
+    while done < size:
+        got = file.readinto(view[done : done + _BLOCK])  # type: ignore[attr-defined]
+        if not got:
+            raise ValueError("it was cut short while it was read")
+        done += got
+    return view.toreadonly()
 
 
 def _broken(path: Path, why: str, kind: str) -> FileFormatError:

@@ -9,6 +9,7 @@ from pixnar.cli import (  # noqa: F401, I001
     fit,
     baseline,
     search,
+    serve,
     evaluate,
     reproduce,
     shortlist,

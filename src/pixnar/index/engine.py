@@ -76,11 +76,12 @@ class Laps:
 
 
 class Wanted(NamedTuple):
-    """What may be found."""
+    """What may be found, and whether a beam of some width looks for it; without one decoding is exact."""
 
     allow: Iterable[str] | None = None
     forbid: Iterable[str] | None = None
     where: str | Filter | None = None
+    beam: int = 0
 
 
 EVERYTHING = Wanted()
@@ -183,6 +184,24 @@ class Engine:
             where=wanted.where,
         )
 
+    def _beam(self, scores: SlotScores, k: int, wanted: Wanted) -> list[DocumentHit]:
+        """The documents that the docids of a beam name, each by its best docid; the paper's way."""
+        found = self.decoder.beam(
+            scores,
+            wanted.beam,
+            width=wanted.beam,
+            order="slots" if self.scorer.order == "slots" else "any",
+            length_norm=self.scorer.rule.length_norm,
+            allow=wanted.allow,
+            forbid=wanted.forbid,
+            where=wanted.where,
+        )
+        best_of: dict[str, DocumentHit] = {}
+        for hit in found.hits:
+            for doc_id in hit.documents:
+                best_of.setdefault(doc_id, DocumentHit(doc_id, hit.score, hit.tokens))
+        return list(best_of.values())[:k]
+
     def candidates(
         self, query: Query, scores: SlotScores, depth: int, wanted: Wanted = EVERYTHING, lap: Laps | None = None
     ) -> Candidates:
@@ -234,8 +253,8 @@ class Engine:
     ) -> list[DocumentHit]:
         """The k best documents of a query, by all that is fused."""
         lap = lap or Laps()
-        if self.fusion is None:
-            hits = self.decode(scores, k, wanted)
+        if self.fusion is None or wanted.beam:
+            hits = self._beam(scores, k, wanted) if wanted.beam else self.decode(scores, k, wanted)
             lap("decode")
             return hits
         found = self.candidates(query, scores, max(self.depth, k), wanted, lap)

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pixnar.encode import QueryEncoder
 from pixnar.evidence.ranking import best
-from pixnar.index.engine import Laps, Query, Wanted
-from pixnar.search import DocumentHit, Hit, SlotScores
-from pixnar.vocab import normalize
+from pixnar.index.engine import Query, Wanted
+from pixnar.index.stages import answered, prepared
+from pixnar.search import DocumentHit, SlotScores
 
 if TYPE_CHECKING:
     from pixnar.index.index import Index
@@ -21,36 +20,13 @@ _EXPECTED = 20
 _DOCIDS = 3  # of a document, best first
 
 
-def staged(
-    index: Index, text: str, k: int, wanted: Wanted, threshold: float | None = None
-) -> tuple[Query, SlotScores, list[Hit], dict[str, float]]:
-    """A search, and the microseconds of its stages: tokenise, encode, shortlist, score, decode, evidence, fuse, map."""
-    lap, engine = Laps(), index.engine
-    normal = normalize(text)
-    lap("tokenise")
-    if isinstance(index.encoder, QueryEncoder):
-        x, pooled, spent = index.encoder.timed([normal])
-        lap("encode")
-        lap.spent["tokenise"] += spent.tokenise
-        lap.spent["encode"] -= spent.tokenise
-    else:
-        x, pooled = index.encoder.query_vectors([normal])
-        lap("encode")
-    query = engine.queries([normal], x, pooled)[0]
-    lap("shortlist")
-    scores = engine.scored(query)
-    lap("score")
-    rows = engine.ranked(query, scores, k, wanted, lap)
-    hits = index.hits(query, rows, k, wanted, threshold)
-    lap("map")
-    return query, scores, hits, lap.spent
-
-
 def explain(index: Index, text: str, k: int, wanted: Wanted, threshold: float | None = None) -> dict[str, Any]:
     """All of it, ready for JSON."""
     engine, vocabulary = index.engine, index.table.vocabulary
     engine.warm_up()
-    query, scores, hits, spent = staged(index, text, k, wanted, threshold)
+    queries, lap = prepared(index, [text])
+    query = queries[0]
+    scores, hits = answered(index, query, k, wanted, threshold, lap)
     size = engine.scorer.head.count - 1
     tokens, gains = engine.scorer.expansion(query.x, _EXPECTED, query.tokens)
     order = best(gains, _EXPECTED)
@@ -88,7 +64,7 @@ def explain(index: Index, text: str, k: int, wanted: Wanted, threshold: float | 
         ],
         "weights": {} if engine.fusion is None else dict(engine.fusion.weights),
         "rule": engine.scorer.rule.to_dict(),
-        "microseconds": {stage: round(time, 1) for stage, time in spent.items()},
+        "microseconds": {stage: round(time, 1) for stage, time in lap.spent.items()},
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import Any
 
 from pixnar.docids import DocidTable, Filter
 from pixnar.encode import QueryEncoder, TextEncoder
-from pixnar.errors import FileFormatError
+from pixnar.errors import FileFormatError, PixnarError
 from pixnar.head import HeadRows
 from pixnar.index import manifest
 from pixnar.index.engine import EVERYTHING, Engine, Query, Wanted
@@ -20,6 +21,7 @@ from pixnar.index.opening import open_engine
 from pixnar.scoring import ScoreRule
 from pixnar.search import DocumentHit, Generated, Hit
 from pixnar.search.query import Head, QueryScorer
+from pixnar.storage import in_memory
 from pixnar.vocab import normalize
 
 
@@ -45,6 +47,7 @@ class Index:
         sources: str = "all",
         device: str | None = None,
         warm_up: bool = False,
+        mapped: bool = True,
     ) -> Index:
         """Open an index; without `shortlist` every token of the vocabulary is scored.
 
@@ -53,10 +56,17 @@ class Index:
 
         Files are mapped: they must be there in their sizes, damage inside shows when it is met or with `verify`. The
         first query reads the docid table, which takes seconds for millions of docids; with `warm_up` that is done here.
+        If not `mapped`, all is read into memory: nothing that is done to the files later can harm it.
 
         Queries are encoded and scored on the CPU, without torch. With a `device` ("cuda" …) torch does both there.
         """
-        where = Path(folder)
+        with contextlib.nullcontext() if mapped else in_memory():
+            return cls._load(Path(folder), threads, shortlist, sources, device, warm_up)
+
+    @classmethod
+    def _load(
+        cls, where: Path, threads: int, shortlist: bool, sources: str, device: str | None, warm_up: bool
+    ) -> Index:
         content = manifest.read_manifest(where)
         fusion = manifest.fusion_of(content, sources)
         table = DocidTable.open(where / DOCIDS)
@@ -108,9 +118,14 @@ class Index:
         allow: Iterable[str] | None = None,
         forbid: Iterable[str] | None = None,
         where: str | Filter | None = None,
+        beam: int = 0,
     ) -> list[Hit]:
-        """The k best documents; `allow`, `forbid` and `where` restrict what may be found."""
-        return self.search_batch([query], k, threshold=threshold, allow=allow, forbid=forbid, where=where)[0]
+        """The k best documents; `allow`, `forbid` and `where` restrict what may be found.
+
+        With `beam`, a beam of that width looks for docids as in the paper: not exact, and docids alone rank.
+        """
+        wishes: dict[str, Any] = {"threshold": threshold, "allow": allow, "forbid": forbid, "where": where}
+        return self.search_batch([query], k, **wishes, beam=beam)[0]
 
     def search_batch(
         self,
@@ -121,11 +136,12 @@ class Index:
         allow: Iterable[str] | None = None,
         forbid: Iterable[str] | None = None,
         where: str | Filter | None = None,
+        beam: int = 0,
     ) -> list[list[Hit]]:
         """The k best documents of each query."""
         if isinstance(queries, str):
             raise TypeError("search_batch takes a list of queries; for one query use search")
-        wanted = _wanted(allow, forbid, where)
+        wanted = wanted_of(allow, forbid, where, beam)
         made = self.queries(queries)
         found = self.engine.search(made, k, wanted)
         return [self.hits(query, rows, k, wanted, threshold) for query, rows in zip(made, found, strict=True)]
@@ -146,7 +162,7 @@ class Index:
         where: str | Filter | None = None,
     ) -> dict[str, Any]:
         """How the answer comes about: clusters, shortlist, tokens of every slot, docids, sources, time per stage."""
-        return explain(self, query, k, _wanted(allow, forbid, where), threshold)
+        return explain(self, query, k, wanted_of(allow, forbid, where), threshold)
 
     def generate(self, query: str, k: int = 10) -> list[Generated]:
         """The k docids that the model says of a query, best first, with the tokens it says them in."""
@@ -187,7 +203,7 @@ class Index:
 
     def _allowed(self, doc_ids: Iterable[str], wanted: Wanted) -> set[str]:
         """Those that may be found."""
-        if wanted == EVERYTHING:
+        if wanted[:3] == EVERYTHING[:3]:
             return set(doc_ids)
         some = set(doc_ids) if wanted.allow is None else set(doc_ids) & set(wanted.allow)
         snapshot = self.table.snapshot()
@@ -201,8 +217,13 @@ class Index:
         return self.table.spelling(tokens) or self.table.vocabulary.decode(tokens)
 
 
-def _wanted(allow: Iterable[str] | None, forbid: Iterable[str] | None, where: str | Filter | None) -> Wanted:
+def wanted_of(
+    allow: Iterable[str] | None, forbid: Iterable[str] | None, where: str | Filter | None, beam: int = 0
+) -> Wanted:
+    """What may be found, and how it is looked for."""
     for name, given in (("allow", allow), ("forbid", forbid)):
         if isinstance(given, str):
             raise TypeError(f"{name} is one text: give a list of document ids")
-    return Wanted(None if allow is None else list(allow), None if forbid is None else list(forbid), where)
+    if beam < 0:
+        raise PixnarError(f"a beam of width {beam}: give 1 or more, or 0 for exact decoding")
+    return Wanted(None if allow is None else list(allow), None if forbid is None else list(forbid), where, beam)

@@ -1,0 +1,85 @@
+"""pixnar serve: an index over HTTP, and its page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pixnar.cli.common import app
+from pixnar.cli.search import IndexPath, Sources
+
+
+@app.command("serve")
+def serve(
+    index: IndexPath,
+    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 for every network.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen at; 0 = any that is free.", min=0, max=65535)] = 8000,
+    workers: Annotated[int, typer.Option(help="Queries answered at once; 0 = all cores.", min=0)] = 0,
+    batch: Annotated[
+        int, typer.Option(help="Queries that a worker takes together; 0 = one on a CPU, 16 with --device.", min=0)
+    ] = 0,
+    sources: Sources = "all",
+    device: Annotated[
+        str | None, typer.Option(help="Encode and score through torch on this device, e.g. cuda.")
+    ] = None,
+    api_keys: Annotated[
+        Path | None,
+        typer.Option(help="File with an API key on each line, or set PIXNAR_API_KEY; allows live changes."),
+    ] = None,
+    most_k: Annotated[int, typer.Option(help="Documents that a query may ask for.", min=1)] = 1000,
+    query_characters: Annotated[int, typer.Option(help="Length of a query.", min=1)] = 2000,
+    body_bytes: Annotated[int, typer.Option(help="Length of a request.", min=100)] = 1 << 20,
+    waiting: Annotated[int, typer.Option(help="Queries that may wait; more get 429.", min=1)] = 512,
+    wait_ms: Annotated[
+        float,
+        typer.Option(help="How long a query may have to wait; more get 429. 0 = twice what a query takes.", min=0),
+    ] = 0.0,
+    timeout: Annotated[float, typer.Option(help="Seconds a request may take.", min=0.1)] = 10.0,
+    drain: Annotated[
+        float, typer.Option(help="Seconds to answer on after SIGTERM, while /ready says no.", min=0)
+    ] = 0.5,
+    look: Annotated[
+        float, typer.Option(help="Seconds between looks for a new index in the folder; 0 = never.", min=0)
+    ] = 1.0,
+    access_log: Annotated[bool, typer.Option(help="A log line for each request.")] = True,
+    log_queries: Annotated[bool, typer.Option("--log-queries", help="Write what was asked into the log, too.")] = False,
+) -> None:
+    """Answer searches over HTTP, with a page at / and the API described at /docs.
+
+    [bold]pixnar serve INDEX[/bold]   then open http://127.0.0.1:8000
+
+    A new index in the same folder (pixnar fit --overwrite, pixnar add) is taken up without a request lost.
+    """
+    import os
+
+    from pixnar.serve import Limits, Settings
+    from pixnar.serve import serve as run
+    from pixnar.serve.keys import read_keys
+
+    limits = Limits(
+        k=most_k,
+        query_characters=query_characters,
+        body_bytes=body_bytes,
+        waiting=waiting,
+        wait_seconds=wait_ms / 1e3,
+        timeout_seconds=timeout,
+    )
+    run(
+        index,
+        Settings(
+            host=host,
+            port=port,
+            workers=workers or os.cpu_count() or 1,
+            batch=batch,
+            sources=sources,
+            device=device,
+            limits=limits,
+            keys=read_keys(api_keys),
+            drain_seconds=drain,
+            look_seconds=look,
+            access_log=access_log,
+            log_queries=log_queries,
+        ),
+    )

@@ -1,0 +1,13 @@
+"""An index over HTTP: routes, a bounded queue in front of the workers, live changes, hot swap, and a page.
+
+A request goes through `app` (what may be asked) to `desk` (who waits, who is turned away), whose workers ask the index
+that `shelf` holds at that moment.
+"""
+
+from pixnar.serve.app import Server, make_app, make_server
+from pixnar.serve.desk import Desk
+from pixnar.serve.limits import Limits
+from pixnar.serve.run import Settings, serve
+from pixnar.serve.shelf import Shelf
+
+__all__ = ["Desk", "Limits", "Server", "Settings", "Shelf", "make_app", "make_server", "serve"]

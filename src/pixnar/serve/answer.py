@@ -1,0 +1,60 @@
+"""What workers do: ask the index in force, and put its answers in the words of the HTTP API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pixnar.errors import PixnarError
+from pixnar.index import Index
+from pixnar.index.engine import Laps, Query, Wanted
+from pixnar.index.explain import explain
+from pixnar.index.stages import answered, prepared
+from pixnar.search import Hit
+
+Watch = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One query with what is wished of its answer."""
+
+    text: str
+    k: int
+    wanted: Wanted
+    threshold: float | None = None
+    explain: bool = False
+
+
+def answers(index: Index, jobs: Sequence[Job], watch: Watch | None = None) -> list[dict[str, Any] | PixnarError]:
+    """A result for each job, or why there is none; `watch` is told the seconds of each stage."""
+    queries, lap = prepared(index, [job.text for job in jobs])
+    done = [_answer(index, job, query, lap) for job, query in zip(jobs, queries, strict=True)]
+    if watch is not None:
+        for stage, microseconds in lap.spent.items():
+            watch(stage, microseconds / 1e6 / len(jobs))
+    return done
+
+
+def _answer(index: Index, job: Job, query: Query, lap: Laps) -> dict[str, Any] | PixnarError:
+    try:
+        if job.explain:
+            told: dict[str, Any] | None = explain(index, job.text, job.k, job.wanted, job.threshold)
+        else:
+            told = None
+        _, hits = answered(index, query, job.k, job.wanted, job.threshold, lap)
+        return {"query": job.text, "hits": [_hit(index, hit) for hit in hits], "explanation": told}
+    except PixnarError as error:
+        return error
+
+
+def _hit(index: Index, hit: Hit) -> dict[str, Any]:
+    table = index.table
+    try:
+        document = table.document(hit.doc_id)
+        title, metadata = document.title, document.metadata
+    except PixnarError:  # removed a moment ago
+        title, metadata = "", {}
+    tokens = [table.vocabulary.token(v) for v in table.encode(hit.docid)] if hit.docid else []
+    return {**hit._asdict(), "tokens": tokens, "title": title, "metadata": metadata}

@@ -1,0 +1,140 @@
+"""What may be asked over HTTP: the fields of a request, their limits, and the shape of an answer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+
+def _writable(text: str) -> str:
+    """JSON can hold half a surrogate pair; that is no text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("is no text: it has half of a surrogate pair; send valid Unicode") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_writable)]
+DocumentId = Annotated[Text, Field(min_length=1, max_length=1000)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+_STRICT = ConfigDict(extra="forbid", strict=True)
+
+
+class Search(BaseModel):
+    """A search: one query or several, and what they have in common."""
+
+    model_config = _STRICT | {
+        "json_schema_extra": {"examples": [{"query": "sugar disease with kidney trouble", "k": 5}]}
+    }
+
+    query: Text | list[Text] = Field(description="What to look for; a list is answered in its order.")
+    k: int = Field(10, ge=1, description="Documents wanted for each query.")
+    threshold: Number | None = Field(None, description="Leave out documents that score less.")
+    where: Text | None = Field(None, description='Only documents whose metadata meets this, e.g. country = "de".')
+    allow: list[Text] | None = Field(None, description="Only these documents.")
+    forbid: list[Text] | None = Field(None, description="None of these documents.")
+    decode: Literal["exact", "beam"] = Field(
+        "exact", description="exact: the best there are; beam: the paper's way, where docids alone rank."
+    )
+    width: int = Field(100, ge=1, description="Of the beam.")
+    explain: bool = Field(False, description="Also say how each answer came about; takes longer.")
+
+
+class SearchLine(BaseModel):
+    """The same in the address of a request."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    q: Text = Field(description="What to look for.")
+    k: int = Field(10, ge=1, description="Documents wanted.")
+    threshold: Number | None = Field(None, description="Leave out documents that score less.")
+    where: Text | None = Field(None, description='Only documents whose metadata meets this, e.g. country = "de".')
+    decode: Literal["exact", "beam"] = Field("exact", description="exact, or beam: the paper's way.")
+    width: int = Field(100, ge=1, description="Of the beam.")
+    explain: bool = Field(False, description="Also say how the answer came about; takes longer.")
+
+    def whole(self) -> Search:
+        """As a search."""
+        return Search(query=self.q, **self.model_dump(exclude={"q"}))
+
+
+class Named(BaseModel):
+    """Docids that are to name a document, new or known."""
+
+    model_config = _STRICT
+
+    doc_id: DocumentId
+    docids: list[Text] = Field(min_length=1, description="Short texts that name the document.")
+    title: Text | None = Field(None, description="Of the document; without one a known document keeps its own.")
+    metadata: dict[str, Any] | None = Field(None, description="What filters may ask about.")
+
+
+class Addition(BaseModel):
+    """Documents and docids to add, all or none."""
+
+    model_config = _STRICT
+
+    documents: list[Named] = Field(min_length=1)
+
+
+class HitOut(BaseModel):
+    """A document that was found."""
+
+    doc_id: str
+    score: float
+    docid: str = Field(description="The docid that speaks best for it.")
+    tokens: list[str] = Field(description="That docid as the phrases it was found by.")
+    title: str
+    metadata: dict[str, Any]
+
+
+class ResultOut(BaseModel):
+    """What one query found."""
+
+    query: str
+    hits: list[HitOut]
+    explanation: dict[str, Any] | None
+
+
+class SearchOut(BaseModel):
+    """The answer to a search: a result for each query."""
+
+    index: str
+    microseconds: float
+    results: list[ResultOut]
+
+
+class ChangeOut(BaseModel):
+    """What the index holds after a change."""
+
+    documents: int
+    pairs: int = Field(description="Pairs of a docid and a document that it names.")
+
+
+class StateOut(BaseModel):
+    """How the server is."""
+
+    status: str
+
+
+class InfoOut(BaseModel):
+    """What is served, and what may be asked."""
+
+    index: str
+    version: str
+    documents: int
+    docids: int
+    vocabulary: int
+    slots: int
+    sources: list[str]
+    keys: list[str] = Field(description="Metadata that filters may ask about.")
+    limits: dict[str, float]
+    live_changes: bool
+
+
+class ErrorOut(BaseModel):
+    """What was wrong, in a line that says what to change."""
+
+    error: str

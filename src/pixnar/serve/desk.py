@@ -1,0 +1,139 @@
+"""Who waits for an answer: a bounded queue, and workers that take whatever waits.
+
+Every worker takes up to `batch` queries at once: one on a CPU, where two workers that encode one text each are as fast
+as one batch on two cores, and an answer does not depend on who else asked; more on a GPU. A query that would have to
+wait longer than the limit is turned away at once, so those that are let in are answered soon, however many ask.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from pixnar.serve.limits import Limits, RefusedError
+
+Job = TypeVar("Job")
+_PATIENCE = 2.0  # how many times an unhurried answer's time a query may wait, if no limit was given
+_MEMORY = 0.05  # weight of the newest time in the running mean
+
+
+@dataclass
+class _Waiting(Generic[Job]):
+    job: Job
+    done: Future[Any] = field(default_factory=Future)
+    since: float = field(default_factory=time.perf_counter)
+
+
+class Desk(Generic[Job]):
+    """`ask` puts jobs in the queue or refuses them all; `work` answers some of them, on a worker's thread."""
+
+    def __init__(
+        self,
+        work: Callable[[Sequence[Job]], Sequence[Any]],
+        limits: Limits,
+        *,
+        workers: int = 2,
+        batch: int = 1,
+        seconds: float = 0.01,
+        watch: Callable[[float, int], None] | None = None,
+    ) -> None:
+        """`seconds` is what a query takes at first guess; `watch` is told how long the first waited, and how many."""
+        self._work, self._limits, self._batch, self._watch = work, limits, max(1, batch), watch
+        self._seconds = self._unhurried = seconds
+        self._queue: deque[_Waiting[Job]] = deque()
+        self._changed = threading.Condition()
+        self._running = 0
+        self._closing = False
+        self._workers = [threading.Thread(target=self._serve, name=f"worker-{i}", daemon=True) for i in range(workers)]
+        for worker in self._workers:
+            worker.start()
+
+    @property
+    def waiting(self) -> int:
+        """Queries that nobody works on yet."""
+        return len(self._queue)
+
+    @property
+    def running(self) -> int:
+        """Queries that are worked on."""
+        return self._running
+
+    def calibrate(self, seconds: float) -> None:
+        """How long a query takes when nobody else asks; measured before the first comes in."""
+        self._seconds = self._unhurried = seconds
+
+    def expected_wait(self) -> float:
+        """Seconds until a worker would take a query that came now."""
+        ahead = len(self._queue) + max(0, self._running - len(self._workers) + 1)
+        return ahead * self._seconds / len(self._workers)
+
+    def full(self) -> RefusedError | None:
+        """Why nothing more is taken in now; None if there is room."""
+        limit = self._limits.wait_seconds or _PATIENCE * self._unhurried
+        wait = self.expected_wait()
+        if self._closing:
+            return RefusedError(503, "the server is shutting down: ask again, or another server", 1)
+        if len(self._queue) < self._limits.waiting and (wait <= limit or not self._queue):
+            return None
+        return RefusedError(
+            429, f"{len(self._queue)} queries wait already: ask again in a moment, or less often", math.ceil(wait)
+        )
+
+    def ask(self, jobs: Sequence[Job]) -> list[Future[Any]]:
+        """A future answer for each job; all are taken in, or none."""
+        with self._changed:
+            refused = self.full()
+            if refused is not None:
+                raise refused
+            taken = [_Waiting(job) for job in jobs]
+            self._queue.extend(taken)
+            self._changed.notify(len(taken))
+        return [one.done for one in taken]
+
+    def close(self) -> None:
+        """Take nothing more in, answer what waits, end the workers."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        for worker in self._workers:
+            worker.join()
+
+    def _serve(self) -> None:
+        while some := self._take():
+            began = time.perf_counter()
+            if self._watch is not None:
+                self._watch(began - some[0].since, len(some))
+            try:
+                answers = self._work([one.job for one in some])
+                for one, answer in zip(some, answers, strict=True):
+                    one.done.set_result(answer)
+            except BaseException as error:
+                for one in some:
+                    if not one.done.done():
+                        one.done.set_exception(error)
+            spent = (time.perf_counter() - began) / len(some)
+            with self._changed:
+                self._running -= len(some)
+                self._seconds += _MEMORY * (spent - self._seconds)
+
+    def _take(self) -> list[_Waiting[Job]]:
+        """The longest waiting jobs whose askers have not given up; none when the desk has closed and all is done."""
+        with self._changed:
+            while True:
+                some: list[_Waiting[Job]] = []
+                while self._queue and len(some) < self._batch:
+                    one = self._queue.popleft()
+                    if one.done.set_running_or_notify_cancel():
+                        some.append(one)
+                if some:
+                    self._running += len(some)
+                    return some
+                if self._closing:
+                    return []
+                self._changed.wait()

@@ -1,0 +1,56 @@
+"""API keys: compared in constant time, never logged, never on a command line."""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+
+from pixnar.errors import PixnarError
+
+VARIABLE = "PIXNAR_API_KEY"
+_SHORTEST = 16
+
+
+class Keys:
+    """Some keys, any of which opens.
+
+    >>> keys = Keys(["a key of sixteen"])
+    >>> bool(keys), keys.opens("a key of sixteen"), keys.opens("another")
+    (True, True, False)
+    """
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self._digests = [_digest(key) for key in keys]
+
+    def __bool__(self) -> bool:
+        return bool(self._digests)
+
+    def opens(self, given: str) -> bool:
+        """Whether a key is one of ours; the time this takes tells nothing about them."""
+        mine = _digest(given)
+        found = False
+        for digest in self._digests:
+            found |= hmac.compare_digest(digest, mine)
+        return found
+
+
+def read_keys(path: Path | None) -> Keys:
+    """From a file with a key on each line, and from the environment."""
+    lines = [os.environ.get(VARIABLE, "")]
+    if path is not None:
+        try:
+            lines += path.read_text().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise PixnarError(f"cannot read keys from {path}: {error}; give a text file, a key on each line") from error
+    keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    short = [i for i, key in enumerate(keys, 1) if len(key) < _SHORTEST]
+    if short:
+        raise PixnarError(f"API key {short[0]} has less than {_SHORTEST} characters: make a longer one")
+    return Keys(keys)
+
+
+def _digest(key: str) -> bytes:
+    return sha256(key.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,30 @@
+"""What the server says of itself: one JSON object a line, on standard error, without what was asked unless wished."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+
+class Log:
+    """Writes events; a line is written whole, whatever else writes."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._lock = threading.Lock()
+
+    def __call__(self, event: str, *, level: str = "info", **facts: Any) -> None:
+        """Say that something happened."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = json.dumps({"time": now, "level": level, "event": event, **facts}, ensure_ascii=False, default=str)
+        with self._lock:
+            try:
+                self._stream.write(line + "\n")
+                self._stream.flush()
+            except UnicodeEncodeError:
+                self._stream.write(line.encode("ascii", "backslashreplace").decode() + "\n")
+            except (OSError, ValueError):  # nobody reads it any more: answers matter more than their log
+                pass

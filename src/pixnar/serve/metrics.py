@@ -1,0 +1,37 @@
+"""What Prometheus is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+
+class Metrics:
+    """Counters and histograms of one server."""
+
+    def __init__(self, read: Mapping[str, tuple[str, Callable[[], int]]]) -> None:
+        """`read` has figures that are asked for when they are wanted: a name, what it is, and a function."""
+        self.registry = mine = CollectorRegistry()
+        ProcessCollector(registry=mine)
+        self.requests = Counter(
+            "pixnar_requests", "Requests by route and HTTP status.", ["route", "status"], registry=mine
+        )
+        self.latency = Histogram(
+            "pixnar_request_seconds", "From arrival to answer.", ["route"], buckets=_SECONDS, registry=mine
+        )
+        self.stages = Histogram(
+            "pixnar_stage_seconds", "Time of a query in each stage.", ["stage"], buckets=_SECONDS, registry=mine
+        )
+        self.batches = Histogram(
+            "pixnar_batch_queries", "Queries that a worker took at once.", buckets=(1, 2, 4, 8, 16, 32), registry=mine
+        )
+        self.errors = Counter("pixnar_errors", "Requests that failed for a reason of the server's own.", registry=mine)
+        for name, (what, function) in read.items():
+            Gauge(f"pixnar_{name}", what, registry=mine).set_function(function)
+
+    def text(self) -> bytes:
+        """All of it as Prometheus reads it."""
+        return generate_latest(self.registry)

@@ -1,0 +1,121 @@
+"""A server process: its sockets, its signals, and an end that answers all it has taken in."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from pixnar.errors import PixnarError
+from pixnar.serve.app import Server, make_app, make_server
+from pixnar.serve.keys import Keys
+from pixnar.serve.limits import Limits
+from pixnar.serve.logs import Log
+from pixnar.serve.shelf import Shelf
+
+_LAST = 30  # seconds after which a closing server no longer waits for an answer to be fetched
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to serve."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    workers: int = 2
+    batch: int = 0  # queries that a worker takes at once; 0: one on a CPU, 16 on a device
+    sources: str = "all"
+    device: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    keys: Keys = field(default_factory=lambda: Keys([]))
+    drain_seconds: float = 0.5
+    look_seconds: float = 1.0  # between looks at the index folder; 0: never
+    access_log: bool = True
+    log_queries: bool = False
+
+
+def serve(folder: Path, settings: Settings) -> None:
+    """Serve an index until the process is told to end."""
+    log = Log()
+    given = _socket(settings.host, settings.port)
+    with given:
+        threads = 1 if settings.device is None else settings.workers
+        shelf = Shelf(folder, log, threads=threads, sources=settings.sources, device=settings.device)
+        server = make_server(
+            shelf,
+            settings.limits,
+            keys=settings.keys,
+            workers=settings.workers if settings.device is None else 1,
+            batch=settings.batch or (1 if settings.device is None else 16),
+            log=log,
+        )
+        app = make_app(server, log_queries=settings.log_queries, access_log=settings.access_log)
+        if settings.look_seconds:
+            shelf.watch(settings.look_seconds)
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=_LAST,
+            h11_max_incomplete_event_size=64 * 1024,
+        )
+        given.listen(1024)
+        host, port = given.getsockname()[:2]
+        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        log("serving", index=str(folder), address=address, documents=shelf.index.table.documents)
+        _Process(config, server, settings.drain_seconds).run([given])
+        log("stopped", answered=_count(server))
+
+
+class _Process(uvicorn.Server):
+    """Ends in steps: it says that it is not ready, answers on for a moment, then closes and finishes what it has."""
+
+    def __init__(self, config: uvicorn.Config, server: Server, drain: float) -> None:
+        super().__init__(config)
+        self._mine, self._drain = server, drain
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal begins the end, a second Ctrl-C hastens it."""
+        if self._mine.draining and sig == signal.SIGINT:
+            self.force_exit = True
+        if not self._mine.draining:
+            self._mine.draining = True
+            self._mine.log("stopping", signal=signal.Signals(sig).name)
+            asyncio.get_running_loop().call_soon_threadsafe(self._later)
+
+    def _later(self) -> None:
+        asyncio.get_running_loop().call_later(self._drain, self._close)
+
+    def _close(self) -> None:
+        self.should_exit = True
+
+
+def _socket(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host, port))
+    except (OSError, OverflowError) as error:
+        made.close()
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise PixnarError(f"cannot serve at {host}:{port}: {reason}; choose another --host or --port") from error
+    return made
+
+
+def _count(server: Server) -> dict[str, Any]:
+    """Requests answered, by status."""
+    found: dict[str, Any] = {}
+    for metric in server.metrics.requests.collect():
+        for sample in metric.samples:
+            if sample.name.endswith("_total"):
+                status = sample.labels["status"]
+                found[status] = found.get(status, 0) + int(sample.value)
+    return found
