@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pixnar.cli.common import JsonFile, Threads, group, numbers
+from pixnar.cli.common import JsonFile, Threads, group, numbers, write_json
 from pixnar.storage import atomic_write
 
 commands = group("bench", "Measure, side by side with what one would use instead.")
@@ -187,6 +187,25 @@ def search(
         rivals=rivals,
         out=json_file,
     )
+
+
+@commands.command("serve")
+def serve(
+    index: Annotated[Path, typer.Argument(help="Index to serve.")],
+    corpus: Annotated[str, typer.Argument(help="Its corpus, with a dev split.")],
+    seconds: Annotated[float, typer.Option(help="Seconds for each number of clients.", min=0.1)] = 10.0,
+    soak: Annotated[float, typer.Option(help="Seconds of twice what the machine can hold; 0 = none.", min=0)] = 30.0,
+    queries: Annotated[int, typer.Option(help="Dev queries that are asked again and again.", min=1)] = 500,
+    seed: Annotated[int, typer.Option(help="Of the order of requests.", min=0)] = 0,
+    json_file: JsonFile = None,
+) -> None:
+    """Requests over HTTP: how many a second at 1, 4 and 16 clients, and what an overload does.
+
+    [bold]pixnar bench serve INDEX CORPUS --soak 600 --json serve.json[/bold]
+    """
+    from pixnar.benchmarks import serve as benchmark
+
+    write_json(json_file, benchmark.run(index, corpus, seconds=seconds, soak=soak, queries=queries, seed=seed))
 
 
 @commands.command("opening")

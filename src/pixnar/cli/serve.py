@@ -24,6 +24,9 @@ def serve(
     device: Annotated[
         str | None, typer.Option(help="Encode and score through torch on this device, e.g. cuda.")
     ] = None,
+    cache: Annotated[
+        int, typer.Option(help="Queries whose vectors are remembered: asked again, they are not encoded.", min=0)
+    ] = 1000,
     api_keys: Annotated[
         Path | None,
         typer.Option(help="File with an API key on each line, or set PIXNAR_API_KEY; allows live changes."),
@@ -34,7 +37,9 @@ def serve(
     waiting: Annotated[int, typer.Option(help="Queries that may wait; more get 429.", min=1)] = 512,
     wait_ms: Annotated[
         float,
-        typer.Option(help="How long a query may have to wait; more get 429. 0 = twice what a query takes.", min=0),
+        typer.Option(
+            help="How long a query may have to wait; more get 429. 0 = three times what a query takes.", min=0
+        ),
     ] = 0.0,
     timeout: Annotated[float, typer.Option(help="Seconds a request may take.", min=0.1)] = 10.0,
     drain: Annotated[
@@ -75,6 +80,7 @@ def serve(
             batch=batch,
             sources=sources,
             device=device,
+            cache=cache,
             limits=limits,
             keys=read_keys(api_keys),
             drain_seconds=drain,

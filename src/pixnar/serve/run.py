@@ -32,6 +32,7 @@ class Settings:
     batch: int = 0  # queries that a worker takes at once; 0: one on a CPU, 16 on a device
     sources: str = "all"
     device: str | None = None
+    cache: int = 1000  # queries whose vectors are remembered
     limits: Limits = field(default_factory=Limits)
     keys: Keys = field(default_factory=lambda: Keys([]))
     drain_seconds: float = 0.5
@@ -46,7 +47,9 @@ def serve(folder: Path, settings: Settings) -> None:
     given = _socket(settings.host, settings.port)
     with given:
         threads = 1 if settings.device is None else settings.workers
-        shelf = Shelf(folder, log, threads=threads, sources=settings.sources, device=settings.device)
+        shelf = Shelf(
+            folder, log, threads=threads, cache=settings.cache, sources=settings.sources, device=settings.device
+        )
         server = make_server(
             shelf,
             settings.limits,
@@ -99,7 +102,8 @@ class _Process(uvicorn.Server):
 
 def _socket(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends answers without delay only where it reads that the protocol is TCP
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((host, port))

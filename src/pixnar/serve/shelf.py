@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pixnar.docids import DocidTable
+from pixnar.encode import CachedEncoder
 from pixnar.errors import PixnarError
 from pixnar.index import Index
 from pixnar.index.files import DOCIDS
@@ -30,8 +31,9 @@ class Shelf:
     on.
     """
 
-    def __init__(self, folder: Path, tell: Event, **options: Any) -> None:
-        self.folder, self._tell, self._options = folder, tell, options
+    def __init__(self, folder: Path, tell: Event, *, cache: int = 0, **options: Any) -> None:
+        """`cache` is how many queries' vectors are remembered; the other options are those of `Index.load`."""
+        self.folder, self._tell, self._cache, self._options = folder, tell, cache, options
         self._stop = threading.Event()
         self._watcher: threading.Thread | None = None
         self.swaps = self.refusals = 0  # new indexes put in force, and times that the folder could not be used
@@ -100,6 +102,8 @@ class Shelf:
             index.search(f"warm up {i}", 10)
             took.append(time.perf_counter() - began)
         self.seconds = sorted(took)[_WARM_UPS // 2]
+        if self._cache:
+            index.encoder = CachedEncoder(index.encoder, self._cache)
         return index
 
     def _refresh(self) -> None:

@@ -1,0 +1,45 @@
+"""Queries that are asked again need not be encoded again."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixnar.encode.protocol import TextEncoder
+
+Floats = NDArray[np.float32]
+
+
+class CachedEncoder:
+    """An encoder that remembers the vectors of the `size` texts asked for last. Safe for many threads."""
+
+    def __init__(self, encoder: TextEncoder, size: int) -> None:
+        self.encoder, self.size = encoder, size
+        self.hits = self.misses = 0
+        self._known: OrderedDict[str, tuple[Floats, Floats]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def query_vectors(self, texts: Sequence[str], batch: int = 64) -> tuple[Floats, Floats]:
+        """X [Q, s + 1, d] and the pooled vectors [Q, d] of normalised texts."""
+        with self._lock:
+            found = {text: self._known[text] for text in texts if text in self._known}
+            for text in found:
+                self._known.move_to_end(text)
+            self.hits += sum(text in found for text in texts)
+        new = [text for text in dict.fromkeys(texts) if text not in found]
+        if new or not texts:
+            x, pooled = self.encoder.query_vectors(new, batch)
+            if not texts:
+                return x, pooled
+            found |= {text: (x[i].copy(), pooled[i].copy()) for i, text in enumerate(new)}
+            with self._lock:
+                self.misses += len(new)
+                for text in new:
+                    self._known[text] = found[text]
+                while len(self._known) > self.size:
+                    self._known.popitem(last=False)
+        return np.stack([found[text][0] for text in texts]), np.stack([found[text][1] for text in texts])
