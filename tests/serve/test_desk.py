@@ -1,0 +1,137 @@
+"""The desk: what is taken in is answered, what would wait too long is not taken in."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from pixnar.serve.desk import Desk
+from pixnar.serve.limits import Limits, RefusedError
+
+PATIENCE = 10.0
+
+
+class Work:
+    """Doubles numbers, but only while its gate is open."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.batches: list[list[int]] = []
+        self.begun = threading.Semaphore(0)
+
+    def __call__(self, jobs: Sequence[int]) -> Sequence[Any]:
+        self.batches.append(list(jobs))
+        self.begun.release()
+        assert self.gate.wait(PATIENCE)
+        if 13 in jobs:
+            raise ZeroDivisionError("13")
+        return [2 * job for job in jobs]
+
+
+@pytest.fixture
+def work() -> Work:
+    return Work()
+
+
+@pytest.fixture
+def make(work: Work) -> Iterator[Callable[..., Desk[int]]]:
+    made: list[Desk[int]] = []
+
+    def one(limits: Limits | None = None, **wishes: Any) -> Desk[int]:
+        made.append(Desk(work, limits or Limits(waiting=1000, wait_seconds=PATIENCE), **wishes))
+        return made[-1]
+
+    yield one
+    work.gate.set()
+    for desk in made:
+        desk.close()
+
+
+def test_every_job_gets_its_own_answer(make: Callable[..., Desk[int]], work: Work) -> None:
+    desk = make(workers=3, batch=2)
+    futures = [desk.ask([i, i + 1]) for i in range(14, 300)]
+    assert [[one.result(PATIENCE) for one in two] for two in futures] == [[2 * i, 2 * i + 2] for i in range(14, 300)]
+    assert max(map(len, work.batches)) <= 2
+
+
+def test_who_waits_is_taken_together(make: Callable[..., Desk[int]], work: Work) -> None:
+    desk = make(workers=1, batch=4)
+    work.gate.clear()
+    first = desk.ask([1])
+    assert work.begun.acquire(timeout=PATIENCE)
+    rest = [desk.ask([i])[0] for i in range(2, 8)]
+    assert (desk.waiting, desk.running) == (6, 1)
+    work.gate.set()
+    assert [one.result(PATIENCE) for one in [*first, *rest]] == [2, 4, 6, 8, 10, 12, 14]
+    assert work.batches == [[1], [2, 3, 4, 5], [6, 7]]
+
+
+def test_a_full_queue_takes_nothing_in(make: Callable[..., Desk[int]], work: Work) -> None:
+    desk = make(Limits(waiting=3, wait_seconds=PATIENCE), workers=1)
+    work.gate.clear()
+    taken = desk.ask([1])
+    assert work.begun.acquire(timeout=PATIENCE)
+    taken += desk.ask([2]) + desk.ask([3]) + desk.ask([4])
+    with pytest.raises(RefusedError) as refused:
+        desk.ask([5])
+    assert refused.value.status == 429
+    assert refused.value.retry_after is not None
+    assert "3 queries wait" in refused.value.line
+    work.gate.set()
+    assert [one.result(PATIENCE) for one in taken] == [2, 4, 6, 8]
+    assert desk.ask([6])[0].result(PATIENCE) == 12
+
+
+def test_a_wait_that_would_be_too_long(make: Callable[..., Desk[int]], work: Work) -> None:
+    desk = make(Limits(wait_seconds=2.0), workers=2, seconds=1.0)
+    work.gate.clear()
+    for i in range(2):
+        desk.ask([i])
+        assert work.begun.acquire(timeout=PATIENCE)
+    for i in range(2, 6):  # two are worked on, and four may wait: the next would wait for more than two seconds
+        desk.ask([i])
+    assert desk.expected_wait() > 2.0
+    with pytest.raises(RefusedError, match="4 queries wait already"):
+        desk.ask([6])
+
+
+def test_who_gives_up_is_not_worked_for(make: Callable[..., Desk[int]], work: Work) -> None:
+    desk = make(workers=1)
+    work.gate.clear()
+    first = desk.ask([1])
+    assert work.begun.acquire(timeout=PATIENCE)
+    second, third = desk.ask([2]), desk.ask([3])
+    assert second[0].cancel()
+    work.gate.set()
+    assert (first[0].result(PATIENCE), third[0].result(PATIENCE)) == (2, 6)
+    assert work.batches == [[1], [3]]
+
+
+def test_a_failure_is_of_its_own_batch(make: Callable[..., Desk[int]]) -> None:
+    desk = make(workers=1)
+    bad, good = desk.ask([13]), desk.ask([14])
+    with pytest.raises(ZeroDivisionError):
+        bad[0].result(PATIENCE)
+    assert good[0].result(PATIENCE) == 28
+
+
+def test_closing_answers_what_was_taken_in(make: Callable[..., Desk[int]], work: Work) -> None:
+    desk = make(workers=2)
+    work.gate.clear()
+    futures = [desk.ask([i])[0] for i in range(20, 60)]
+    closing = threading.Thread(target=desk.close)
+    closing.start()
+    while desk.full() is None:
+        time.sleep(0.001)
+    with pytest.raises(RefusedError) as refused:
+        desk.ask([1])
+    assert refused.value.status == 503
+    work.gate.set()
+    assert [one.result(PATIENCE) for one in futures] == [2 * i for i in range(20, 60)]
+    closing.join(PATIENCE)
+    assert not closing.is_alive()
