@@ -14,6 +14,7 @@ from pixnar.cli import (  # noqa: F401, I001
     reproduce,
     shortlist,
     bench,
+    mcp,
     demo,
     version,
 )

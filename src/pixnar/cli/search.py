@@ -35,7 +35,7 @@ def search(
     query: Annotated[str, typer.Argument(help="What to look for.")],
     k: Annotated[int, typer.Option("-k", help="Documents wanted.", min=1, max=10_000)] = 10,
     where: Annotated[
-        str | None, typer.Option(help="Only documents with this metadata, e.g. 'level = \"code\"'.")
+        str | None, typer.Option(help="Only documents with this metadata, e.g. 'level = \"category\"'.")
     ] = None,
     threshold: Annotated[float | None, typer.Option(help="Leave out documents that score less.")] = None,
     explain: Annotated[

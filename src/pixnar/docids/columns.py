@@ -223,6 +223,20 @@ class Column:
         hits = ((part, self._beyond(part, order, border)) for part in self._parts if part.kind == kind)
         return self._union(n, (self._spread(part, hit, n) for part, hit in hits))
 
+    def examples(self, most: int = 5) -> list[Scalar]:
+        """What its values look like: words from all over the dictionary, least and greatest number, true or false."""
+        found: list[Scalar] = []
+        for part in self._parts:
+            if part.kind == "text":
+                places = np.unique(np.linspace(0, len(part.words) - 1, min(most, len(part.words))).round().astype(int))
+                words = [self._words[part.words[at]] for at in places.tolist()]
+                found += [word.decode("utf-8", "surrogatepass") for word in words]
+                continue
+            values = part.values[_present(part) & np.isfinite(part.values)]
+            ends = {values.min().item(), values.max().item()} if values.size else set()
+            found += [bool(value) if part.kind == "flag" else float(value) for value in sorted(ends)]
+        return found
+
     def _equal(self, part: _Part, wanted: Collection[Scalar]) -> Mask:
         if part.kind == "text":
             places = ((self._place(part, word), word) for word in wanted if isinstance(word, str))

@@ -101,6 +101,10 @@ class TableFolder:
             )
         return self.path / name
 
+    def in_force(self, manifest: Manifest) -> list[str]:
+        """The names of all files that a copy of the table needs."""
+        return [_MANIFEST, manifest.changes, *sorted(file.name for file in manifest.files.values())]
+
     def new_file(self, part: str, generation: int) -> Path:
         """Where to write a part of a new generation."""
         return self.path / f"{part}-{generation:06}.pixnar"

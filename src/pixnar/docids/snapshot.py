@@ -6,13 +6,13 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby, islice, pairwise
+from itertools import chain, groupby, islice, pairwise
 
 import numpy as np
 
 from pixnar import _native
 from pixnar.corpus.records import Document
-from pixnar.docids.columns import word_bytes
+from pixnar.docids.columns import Scalar, elements, word_bytes
 from pixnar.docids.documents import Documents
 from pixnar.docids.filters import Filter, parse
 from pixnar.docids.generation import STEP
@@ -78,6 +78,18 @@ class Snapshot:
         packed = np.packbits(mask, bitorder="little")
         bits[: len(packed)] = packed
         return bits.view(np.uint64)
+
+    def keys(self, most: int = 5) -> dict[str, list[Scalar]]:
+        """The metadata keys that a filter may name, sorted, each with examples of its values."""
+        columns = self.documents.columns
+        found: dict[str, list[Scalar]] = {}
+        for key in sorted({*columns.keys, *self._new_keys}):
+            column = columns.column(key)
+            added = (elements(document.metadata.get(key)) for document in self.records.values())
+            values = column.examples(most) if column else list(islice(dict.fromkeys(chain.from_iterable(added)), most))
+            if column or values:
+                found[key] = values
+        return found
 
     @cached_property
     def _new_keys(self) -> set[str]:
