@@ -11,6 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from pixnar.corpus.records import Document
+from pixnar.docids import DocidTable
 from pixnar.docids.blocks import TextBlocks
 from pixnar.docids.columns import Columns, ColumnWriter, elements
 from pixnar.docids.filters import FilterError, parse
@@ -332,3 +334,18 @@ def test_an_empty_table() -> None:
     assert parse("a = 1").mask(columns_of([]), 0, strict=False).tolist() == []
     with pytest.raises(FileFormatError, match="damaged or incomplete"):
         parse("a = 1").mask(Columns({}), 0)
+
+
+def test_keys_with_examples() -> None:
+    table = DocidTable.in_memory({(1,): ["a"], (2,): ["b"]}, vocab_size=5)
+    assert table.snapshot().keys() == {}
+    some: list[dict[str, Any]] = [
+        {"country": f"c{i:02}", "price": float(i), "mixed": i % 2 == 0, "rare": {"x": 1}} for i in range(20)
+    ]
+    some[3] |= {"price": float("nan"), "mixed": "text"}
+    found = columns_of(some)
+    assert found.column("country").examples(3) == ["c00", "c10", "c19"]  # type: ignore[union-attr]
+    assert found.column("price").examples() == [0.0, 19.0]  # type: ignore[union-attr]
+    assert found.column("mixed").examples() == ["text", False, True]  # type: ignore[union-attr]
+    table.change(documents=[Document("a", "", "", {"size": [3, "x", 3], "nothing": None})])
+    assert table.snapshot().keys() == {"size": [3.0, "x"]}

@@ -101,9 +101,9 @@ class TableFolder:
             )
         return self.path / name
 
-    def in_force(self, manifest: Manifest) -> list[str]:
-        """The names of all files that a copy of the table needs."""
-        return [_MANIFEST, manifest.changes, *sorted(file.name for file in manifest.files.values())]
+    def in_force(self, manifest: Manifest) -> tuple[list[str], list[str]]:
+        """The names of all files that a copy of the table needs: those that change in place or go, and the others."""
+        return [_MANIFEST, manifest.changes], sorted(file.name for file in manifest.files.values())
 
     def new_file(self, part: str, generation: int) -> Path:
         """Where to write a part of a new generation."""
@@ -137,6 +137,10 @@ class TableFolder:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Be the only one that changes the table; an error if another process is at it for long."""
+        if (self.path / _MANIFEST).is_symlink():  # what a change appends would end up in the file behind the link
+            raise PixnarError(
+                f"cannot change {self.path}: its files are links, as in a cache of downloads; work on a copy"
+            )
         try:
             file = open(self.path / _LOCK, "ab")  # noqa: SIM115 - closed below
         except OSError as error:

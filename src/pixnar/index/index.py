@@ -99,6 +99,44 @@ class Index:
             )
         return cls(where, content, engine, encoder, rows)
 
+    @classmethod
+    def from_hub(
+        cls,
+        repo_id: str,
+        *,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        local_dir: str | os.PathLike[str] | None = None,
+        **opening: Any,
+    ) -> Index:
+        """Open an index from the Hugging Face Hub; it is downloaded once, and every byte compared with its checksum.
+
+        It lies in the hub's cache, where it cannot be changed, or in `local_dir`, where it can; the same call later
+        brings the hub's state back. `opening` takes the options of `load`.
+        """
+        from pixnar.index.hub import download
+
+        folder = download(repo_id, revision=revision, token=token, cache_dir=cache_dir, local_dir=local_dir)
+        return cls.load(folder, **opening)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        token: str | bool | None = None,
+        commit_message: str | None = None,
+    ) -> str:
+        """Put the index on the Hugging Face Hub, as it is on disk, with a card; the address of the commit.
+
+        The repository is made if need be. It is one commit: whoever loads it meanwhile gets the old index or this one.
+        """
+        from pixnar.index.hub import upload
+
+        self.verify()
+        return upload(self.folder, repo_id, private=private, token=token, commit_message=commit_message)
+
     def verify(self) -> int:
         """Check every checksum of the folder; how many files were read."""
         DocidTable.check(self.folder / DOCIDS)

@@ -1,1 +1,1 @@
-"""integrations: an index inside other people's software. Each file needs its own extra; nothing here imports another's."""
+"""integrations: an index inside other people's software. Each file needs an extra of its own, named like the file."""

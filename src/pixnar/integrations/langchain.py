@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pixnar.errors import MissingExtraError
 from pixnar.index import Index
@@ -27,7 +27,7 @@ class PixnarRetriever(BaseRetriever):
     """
 
     index: Index
-    k: int = Field(10, ge=1)
+    k: Annotated[int, Field(ge=1)] = 10
     where: str | None = None
     threshold: float | None = None
     texts: Any = None  # `passages.Texts`; pydantic would copy a mapping that may be larger than memory

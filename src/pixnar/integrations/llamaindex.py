@@ -21,7 +21,7 @@ class PixnarRetriever(BaseRetriever):
 
     An index keeps titles and metadata, not texts: a node's text is what `texts` (a dict or a function) says for the
     document's id, else its title, else the docid that found it. A node has the document's id and its metadata, with
-    `doc_id`, `score`, `docid` and `title`; of these only the title and the document's own are shown to a language model.
+    `doc_id`, `score`, `docid` and `title`; the first three are not shown to a language model.
     """
 
     def __init__(

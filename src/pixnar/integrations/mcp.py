@@ -26,8 +26,8 @@ _KEYS = 100
 _TOKENS = 8
 _DOCIDS = 8
 _INSTRUCTIONS = (
-    "Finds documents by what they are called: titles, keywords, questions they answer. Call describe first to learn what the "
-    "index holds and by which keys it can be filtered, then search. A hit's docid is the name by which it was found."
+    "Finds documents by what they are called: titles, keywords, questions they answer. Call describe first to learn "
+    "what the index holds and by which keys it can be filtered, then search. A hit's docid is the name that found it."
 )
 
 Query = Annotated[str, Field(description="What to look for, in the words a person would use.", min_length=1)]
@@ -38,7 +38,9 @@ Where = Annotated[
         "= != < <= > >= in, not in, has KEY, missing KEY, and, or, not, parentheses. The tool describe lists the keys."
     ),
 ]
-Threshold = Annotated[float | None, Field(description="Leave out documents that score less; see the scores of a search.")]
+Threshold = Annotated[
+    float | None, Field(description="Leave out documents that score less; see the scores of a search.")
+]
 P = ParamSpec("P")
 T = TypeVar("T")
 

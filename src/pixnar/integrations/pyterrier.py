@@ -16,11 +16,11 @@ except ImportError as error:
 _FOUND = ("docno", "score", "rank", "docid_text")
 
 
-class PixnarRetriever(pt.Transformer):  # type: ignore[misc]  # a class without types
+class PixnarRetriever(pt.Transformer):
     """Queries come in (`qid`, `query`), for each its best documents come out, best first.
 
-    To the input's columns it adds `docno`, `score`, `rank` (from 0, as PyTerrier counts) and `docid_text`, the docid that
-    speaks best for the document. (`docid` is PyTerrier's name for a document's number in a Terrier index.)
+    To the input's columns it adds `docno`, `score`, `rank` (from 0, as PyTerrier counts) and `docid_text`, the docid
+    that speaks best for the document. (`docid` is PyTerrier's name for a document's number in a Terrier index.)
 
     `where` and `threshold` are those of `Index.search`; a baseline has neither.
     """

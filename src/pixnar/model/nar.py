@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from pixnar.model.slots import MaskSlots, MlpSlots
 from pixnar.storage import atomic_write
 
 _FORMAT, _VERSION = "pixnar-model", 1
+_SETTINGS = "model.json"
 DESIGNS = ("mlp", "mask")
 
 
@@ -95,14 +97,48 @@ class Nar(nn.Module):
             "encoder": self.encoder.name,
             "max_pieces": self.encoder.max_pieces,
         }
-        with atomic_write(where / "model.json") as file:
+        with atomic_write(where / _SETTINGS) as file:
             file.write(json.dumps(settings, indent=2).encode())
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        token: str | bool | None = None,
+        commit_message: str | None = None,
+    ) -> str:
+        """Put the model on the Hugging Face Hub, in one commit; its address. For searching, push an index instead."""
+        from pixnar import hub
+
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            paths = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+            files: dict[str, Path | bytes] = {path.relative_to(folder).as_posix(): path for path in paths}
+            files[hub.CARD] = _card(self, repo_id).encode()
+            return hub.upload(repo_id, files, _ours, private=private, token=token, commit_message=commit_message)
+
+    @classmethod
+    def from_hub(
+        cls,
+        repo_id: str,
+        *,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+    ) -> Nar:
+        """Read what `push_to_hub` put there."""
+        from pixnar import hub
+
+        return cls.from_pretrained(
+            hub.download(repo_id, _SETTINGS, "model", revision=revision, token=token, cache_dir=cache_dir)
+        )
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str]) -> Nar:
         """Read what `save_pretrained` wrote."""
         where = Path(folder)
-        settings = _settings(where / "model.json")
+        settings = _settings(where / _SETTINGS)
         encoder = Encoder.load(where / "encoder", max_pieces=settings["max_pieces"])
         encoder.name = settings["encoder"]
         try:
@@ -124,6 +160,35 @@ def make_slots(design: str, width: int, slots: int, hidden: int) -> MlpSlots | M
     if design not in DESIGNS:
         raise PixnarError(f"slot_design {design!r}: designs are {', '.join(DESIGNS)}")
     return MlpSlots(width, slots, hidden) if design == "mlp" else MaskSlots(width, slots)
+
+
+def _ours(there: Iterable[str]) -> list[str]:
+    """Of the files of a repository, those that a model before this one brought."""
+    names = list(there)
+    return [name for name in names if name.startswith("encoder/")] if _SETTINGS in names else []
+
+
+def _card(model: Nar, repo_id: str) -> str:
+    """What a repository of the hub says of a model."""
+    name, encoder = repo_id.rpartition("/")[2], Path(model.encoder.name).name
+    return f"""---
+library_name: pixnar
+tags:
+- pixnar
+- generative-retrieval
+---
+# {name}
+
+A model of PIXNAR: the encoder {encoder}, {model.slots.slots} slots ({model.design}), and a head of
+{len(model.head.rows):,} rows of {model.head.width} numbers, one for each phrase of a vocabulary and one for the end.
+It says all positions of a docid in one pass; searching takes an index, which has the docids, too.
+
+```
+from pixnar.model.nar import Nar
+
+model = Nar.from_hub({json.dumps(repo_id)})
+```
+"""
 
 
 def _settings(path: Path) -> dict[str, Any]:
