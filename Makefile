@@ -8,7 +8,7 @@ NATIVE := CMakeLists.txt $(shell find native -name '*.cpp' -o -name '*.hpp' -o -
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export CMAKE_BUILD_PARALLEL_LEVEL = 2
 
-.PHONY: help setup demo test lint types native-test python-test bench fuzz sanitize clean
+.PHONY: help setup demo test lint types native-test python-test bench fuzz sanitize soak clean
 
 help:
 	@echo "make demo         the demo corpus, its phrases, and an index trained on it in a minute, with example searches"
@@ -16,6 +16,7 @@ help:
 	@echo "make bench        the benchmarks on small generated corpora (see benchmarks/README.md for the real ones)"
 	@echo "make fuzz         libFuzzer with AddressSanitizer on loader, encoder and docid table, a minute each (needs clang)"
 	@echo "make sanitize     native unit tests under Address-, UndefinedBehaviour- and ThreadSanitizer"
+	@echo "make soak         ten minutes of twice what the machine can serve, and thousands of generated requests"
 	@echo "make clean        remove .venv, build and demo"
 
 setup: $(READY)
@@ -61,6 +62,11 @@ sanitize: $(READY)
 	  $(BIN)/cmake -S . -B $$dir -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPIXNAR_MODULE=OFF -DPIXNAR_TESTS=ON -DPIXNAR_SANITIZE=$$set >/dev/null && \
 	  $(BIN)/cmake --build $$dir && $(BIN)/ctest --test-dir $$dir --output-on-failure || exit 1; \
 	done
+
+SOAK_SECONDS ?= 600
+soak: $(READY) demo
+	$(BIN)/pixnar bench serve demo/index demo/corpus --soak $(SOAK_SECONDS) --json build/bench-serve.json
+	PIXNAR_SCHEMA_EXAMPLES=400 $(BIN)/pytest -q -s --timeout 1800 tests/serve/test_schema.py
 
 FUZZ_SECONDS ?= 60
 fuzz: $(READY)

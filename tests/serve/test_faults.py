@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,10 @@ class Asking(threading.Thread):
 
     def run(self) -> None:
         asyncio.run(self._all())
+
+    def heard(self, count: int) -> bool:
+        """Whether it got more answers than that."""
+        return len(self.replies) > count
 
     async def _all(self) -> None:
         await asyncio.gather(*(self._one(i) for i in range(self.clients)))
@@ -97,7 +102,7 @@ def test_an_end_under_load_loses_nothing(home: Path, texts: list[str], library: 
     for _ in range(3):
         server = ServeProcess(home / "index", "--wait-ms", "5000", "--drain", "0.2")
         with asked(server, texts) as asking:
-            eventually(lambda asking=asking: len(asking.replies) > 50)
+            eventually(partial(asking.heard, 50))
             assert server.stop(signal.SIGTERM) == 0
         assert not asking.cut
         assert set(asking.statuses) == {200}
@@ -138,11 +143,11 @@ def test_a_new_index_is_taken_up_under_load(home: Path, copy: Path, texts: list[
     shutil.copytree(home / "other", copy.with_name("index.next"))
     with ServeProcess(copy, *LOOK, "--wait-ms", "5000") as server:
         with asked(server, texts) as asking:
-            eventually(lambda: len(asking.replies) > 30)
+            eventually(partial(asking.heard, 30))
             put_in_place(copy.with_name("index.next"), copy)
             server.wait_for("index-swapped")
             seen = len(asking.replies) + 12  # those under way may still be the old one's
-            eventually(lambda: len(asking.replies) > seen + 30)
+            eventually(partial(asking.heard, seen + 30))
         assert set(asking.statuses) == {200}
         assert (asking.cut, asking.unheard) == ([], 0)
         for place, (text, result) in enumerate(asking.replies):

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from fastapi import Body, FastAPI, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 import pixnar
@@ -21,6 +22,8 @@ from pixnar.serve.answer import Job, answers
 from pixnar.serve.asked import (
     Addition,
     ChangeOut,
+    Docid,
+    DocumentId,
     ErrorOut,
     InfoOut,
     Search,
@@ -180,14 +183,16 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
 
     @app.delete("/docids", response_model=ChangeOut, responses=_CHANGE, tags=["live changes"])
     async def remove_docids(
-        doc_id: Annotated[list[str] | None, Query(description="Remove these documents.")] = None,
-        docid: Annotated[list[str] | None, Query(description="Remove these docids; with doc_id, of it alone.")] = None,
+        doc_id: Annotated[list[DocumentId], Query(default_factory=list, description="Remove these documents.")],
+        docid: Annotated[
+            list[Docid], Query(default_factory=list, description="Remove these docids; with doc_id, of it alone.")
+        ],
         authorization: Annotated[str | None, Header()] = None,
         x_api_key: Annotated[str | None, Header()] = None,
     ) -> Response:
         """Remove documents, or docids, or the docids of a document. What is not there need not be removed."""
         opened(authorization, x_api_key)
-        await run_in_threadpool(remove, shelf.index.table, doc_id or [], docid or [], limits)
+        await run_in_threadpool(remove, shelf.index.table, doc_id, docid, limits)
         return changed()
 
     @app.get("/health", response_model=StateOut, tags=["operations"])
@@ -239,6 +244,7 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
 
     for path, name in (("/", "index.html"), ("/docs", "docs.html")):
         app.get(path, include_in_schema=False)(_page(name))
+    app.openapi = _with_limits(app, limits)  # type: ignore[method-assign]
     app.add_middleware(Gate, server=server, access_log=access_log)
     return app
 
@@ -284,12 +290,13 @@ def _errors(app: FastAPI, server: Server) -> None:
         return json_reply({"error": _line(error)}, 422)
 
     @app.exception_handler(HTTPException)
-    async def http(_: Request, error: Exception) -> Response:
+    async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         line = {404: "there is no such address: see /docs", 405: "this address does not take that method: see /docs"}
-        return json_reply(
-            {"error": line.get(error.status_code, str(error.detail))}, error.status_code, dict(error.headers or {})
-        )
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["allow"] = ", ".join(_methods(app, request.url.path))
+        return json_reply({"error": line.get(error.status_code, str(error.detail))}, error.status_code, headers)
 
     @app.exception_handler(PixnarError)
     async def ours(request: Request, error: Exception) -> Response:
@@ -313,6 +320,35 @@ def _line(error: RequestValidationError) -> str:
     if first["type"] == "json_invalid":
         return "the body is no JSON: send an object as /docs shows it"
     return f"{where or 'body'}: {message[:1].lower()}{message[1:]}; see /docs"
+
+
+def _methods(app: FastAPI, path: str) -> list[str]:
+    """What an address takes."""
+    routes = [route for route in app.routes if isinstance(route, APIRoute) and route.path == path]
+    return sorted({method for route in routes for method in route.methods or ()})
+
+
+def _with_limits(app: FastAPI, limits: Limits) -> Callable[[], dict[str, Any]]:
+    """The description of the API, in which fields have the limits of this server."""
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = FastAPI.openapi(app)
+            text = {"type": "string", "pattern": r"\S", "maxLength": limits.query_characters}
+            fields = schema["components"]["schemas"]["Search"]["properties"]
+            fields["query"]["anyOf"] = [
+                text,
+                {"type": "array", "items": text, "minItems": 1, "maxItems": limits.queries},
+            ]
+            fields["k"]["maximum"], fields["width"]["maximum"] = limits.k, limits.width
+            for name in ("allow", "forbid"):
+                fields[name]["anyOf"][0]["maxItems"] = limits.ids
+            for parameter in schema["paths"]["/search"]["get"]["parameters"]:
+                name, more = parameter["name"], parameter["schema"]
+                more.update({"q": text, "k": {"maximum": limits.k}, "width": {"maximum": limits.width}}.get(name, {}))
+        return app.openapi_schema or {}
+
+    return described
 
 
 def _where(error: BaseException) -> list[str]:

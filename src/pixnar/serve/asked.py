@@ -18,6 +18,7 @@ def _writable(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(_writable)]
 DocumentId = Annotated[Text, Field(min_length=1, max_length=1000)]
+Docid = Annotated[Text, Field(pattern=r"\S")]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 _STRICT = ConfigDict(extra="forbid", strict=True)
 
@@ -66,7 +67,7 @@ class Named(BaseModel):
     model_config = _STRICT
 
     doc_id: DocumentId
-    docids: list[Text] = Field(min_length=1, description="Short texts that name the document.")
+    docids: list[Docid] = Field(min_length=1, description="Short texts that name the document.")
     title: Text | None = Field(None, description="Of the document; without one a known document keeps its own.")
     metadata: dict[str, Any] | None = Field(None, description="What filters may ask about.")
 

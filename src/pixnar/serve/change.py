@@ -31,8 +31,6 @@ def remove(table: DocidTable, doc_ids: Sequence[str], docids: Sequence[str], lim
         raise RefusedError(422, "nothing to remove: send doc_id, docid or both")
     if len(doc_ids) * max(1, len(docids)) > limits.ids:
         raise RefusedError(422, f"too much at once: send at most {limits.ids} pairs of doc_id and docid")
-    if any(not doc_id for doc_id in doc_ids):
-        raise RefusedError(422, "doc_id: it is empty; send the id of a document")
     tokens = [table.encode(docid) for docid in docids]
     if not docids:
         table.change(remove_documents=doc_ids)

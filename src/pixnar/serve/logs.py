@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import threading
 from datetime import UTC, datetime
@@ -28,3 +29,15 @@ class Log:
                 self._stream.write(line.encode("ascii", "backslashreplace").decode() + "\n")
             except (OSError, ValueError):  # nobody reads it any more: answers matter more than their log
                 pass
+
+
+class LogHandler(logging.Handler):
+    """Puts what libraries log into the same lines."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line, without a trace."""
+        self._log("library", level=record.levelname.lower(), logger=record.name, message=record.getMessage())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from pixnar.errors import PixnarError
 from pixnar.serve.app import Server, make_app, make_server
 from pixnar.serve.keys import Keys
 from pixnar.serve.limits import Limits
-from pixnar.serve.logs import Log
+from pixnar.serve.logs import Log, LogHandler
 from pixnar.serve.shelf import Shelf
 
 _LAST = 30  # seconds after which a closing server no longer waits for an answer to be fetched
@@ -44,6 +45,9 @@ class Settings:
 def serve(folder: Path, settings: Settings) -> None:
     """Serve an index until the process is told to end."""
     log = Log()
+    for name in ("uvicorn.error", "asyncio"):
+        logging.getLogger(name).handlers = [LogHandler(log)]
+        logging.getLogger(name).propagate = False
     given = _socket(settings.host, settings.port)
     with given:
         threads = 1 if settings.device is None else settings.workers
@@ -63,7 +67,7 @@ def serve(folder: Path, settings: Settings) -> None:
             shelf.watch(settings.look_seconds)
         config = uvicorn.Config(
             app,
-            log_level="warning",
+            log_config=None,
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=_LAST,
