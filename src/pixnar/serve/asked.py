@@ -84,27 +84,27 @@ class HitOut(BaseModel):
     """A document that was found."""
 
     doc_id: str
-    score: float
+    score: float = Field(description="Compares documents of one query, not queries.")
     docid: str = Field(description="The docid that speaks best for it.")
     tokens: list[str] = Field(description="That docid as the phrases it was found by.")
     title: str
-    metadata: dict[str, Any]
+    metadata: dict[str, Any] = Field(description="What the corpus says of the document beside title and text.")
 
 
 class ResultOut(BaseModel):
     """What one query found."""
 
     query: str
-    hits: list[HitOut]
-    explanation: dict[str, Any] | None
+    hits: list[HitOut] = Field(description="Best first.")
+    explanation: dict[str, Any] | None = Field(description="How they were found, if that was asked for.")
 
 
 class SearchOut(BaseModel):
     """The answer to a search: a result for each query."""
 
     index: str
-    microseconds: float
-    results: list[ResultOut]
+    microseconds: float = Field(description="From taking the request in to having the answer, waiting included.")
+    results: list[ResultOut] = Field(description="One for each query, in their order.")
 
 
 class ChangeOut(BaseModel):
