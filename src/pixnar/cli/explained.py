@@ -11,6 +11,8 @@ from rich.table import Table
 _SLOTS = 8  # shown; the others are in the JSON form
 _TOKENS = 4
 _CLUSTERS = 5
+_PATHS = 5
+_PLACED = {"equal": "the query is its docid: first", "late": "added after the fit: placed by its docids"}
 
 
 def show(told: dict[str, Any], console: Console | None = None) -> None:
@@ -32,10 +34,21 @@ def show(told: dict[str, Any], console: Console | None = None) -> None:
         console.print(f"  … {len(told['slots']) - _SLOTS - 1} more in --json")
     expected = ", ".join(f"{escape(token)} {gain:+.1f}" for token, gain in told["expected"][:8])
     console.print(f"\nfar likelier than usual: {expected}")
+    console.print("\nbest docids of all, and how many documents each names:")
+    for path in told["paths"][:_PATHS]:
+        console.print(f"  {path['score']:7.2f}  {_added_up(path['parts'])}  → {path['documents']:,}")
+    console.print()
     console.print(_hits(told))
     spent = told["microseconds"]
     stages = "   ".join(f"{stage} {time:,.0f}" for stage, time in spent.items())
     console.print(f"\nmicroseconds: {stages}   [bold]all {sum(spent.values()):,.0f}[/bold]")
+
+
+def _added_up(parts: dict[str, Any]) -> str:
+    """A docid's score as the sum that it is."""
+    terms = [f"{escape(token['token'])} {token['score']:.1f}" for token in parts["tokens"] if token["counts"]]
+    terms += [f"end {parts['end']:.1f}"] if parts["end"] else []
+    return f"({' + '.join(terms)}) / {parts['divisor']:.2f}"
 
 
 def _hits(told: dict[str, Any]) -> Table:
@@ -46,7 +59,11 @@ def _hits(told: dict[str, Any]) -> Table:
             f"{one['score']:.2f}  " + " | ".join(f"{escape(token)} {score:.1f}" for token, score in one["tokens"])
             for one in hit["docids"]
         )
-        columns = [f"{hit['sources'][name]:.2f}" if name in hit["sources"] else "" for name in sources]
+        docids += f"\n[dim]{_PLACED[hit['placed']]}[/dim]" if hit["placed"] else ""
+        added = {part["source"]: f" → {part['score']:.2f}" for part in hit["parts"]} if told["weights"] else {}
+        columns = [
+            f"{hit['sources'][name]:.2f}{added.get(name, '')}" if name in hit["sources"] else "" for name in sources
+        ]
         table.add_row(str(place), f"{hit['score']:.3f}", escape(hit["doc_id"]), docids, *columns)
     if told["weights"]:
         shown = [f"× {told['weights'][name]:.2f}" if name in told["weights"] else "× 0" for name in sources]

@@ -46,16 +46,23 @@ class Fusion:
 
     def scores(self, columns: Mapping[str, ArrayLike]) -> Floats:
         """The fused score of one query's candidates."""
+        size = len(np.asarray(next(iter(columns.values()), ())))
+        out = np.zeros(size, np.float32)
+        for _, added in self.parts(columns).values():
+            out += added
+        return out
+
+    def parts(self, columns: Mapping[str, ArrayLike]) -> dict[str, tuple[Floats, Floats]]:
+        """Of each source its values, the lowest where it says nothing, and what they add to the score."""
         missing = self.weights.keys() - columns.keys()
         if missing:
             raise ValueError(f"there is no column {min(missing)!r}: the sources are {', '.join(sorted(self.weights))}")
-        size = len(np.asarray(next(iter(columns.values()), ())))
-        out = np.zeros((1, size), np.float32)
-        everything = np.ones((1, size), np.bool_)
+        told = {}
         for source, weight in self.weights.items():
-            column = _filled(np.array(columns[source], np.float32, ndmin=2), everything)
-            out += np.float32(weight) * (column / np.float32(self.scales.get(source, 1.0)))
-        return out.reshape(-1)
+            column = np.array(columns[source], np.float32, ndmin=2)
+            filled = _filled(column, np.ones(column.shape, np.bool_)).reshape(-1)
+            told[source] = filled, np.float32(weight) * (filled / np.float32(self.scales.get(source, 1.0)))
+        return told
 
     def to_dict(self) -> dict[str, Any]:
         """What JSON can hold; `from_dict` is the way back."""

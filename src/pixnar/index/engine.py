@@ -24,7 +24,7 @@ from pixnar.evidence.vectors import DocidVectors
 from pixnar.head import HeadRows
 from pixnar.index.units import Units
 from pixnar.scoring import Priors, ScoreRule
-from pixnar.search import Decoded, Decoder, DocumentHit, SlotScores
+from pixnar.search import Decoded, Decoder, DocidHit, DocumentHit, SlotScores
 from pixnar.search.query import ArrayHead, QueryScorer
 
 if TYPE_CHECKING:
@@ -184,9 +184,9 @@ class Engine:
             where=wanted.where,
         )
 
-    def _beam(self, scores: SlotScores, k: int, wanted: Wanted) -> list[DocumentHit]:
-        """The documents that the docids of a beam name, each by its best docid; the paper's way."""
-        found = self.decoder.beam(
+    def beam(self, scores: SlotScores, wanted: Wanted) -> Decoded[DocidHit]:
+        """The docids that a beam comes across, best first; the paper's way."""
+        return self.decoder.beam(
             scores,
             wanted.beam,
             width=wanted.beam,
@@ -196,8 +196,11 @@ class Engine:
             forbid=wanted.forbid,
             where=wanted.where,
         )
+
+    def _beamed(self, scores: SlotScores, k: int, wanted: Wanted) -> list[DocumentHit]:
+        """The documents that the docids of a beam name, each by its best docid."""
         best_of: dict[str, DocumentHit] = {}
-        for hit in found.hits:
+        for hit in self.beam(scores, wanted).hits:
             for doc_id in hit.documents:
                 best_of.setdefault(doc_id, DocumentHit(doc_id, hit.score, hit.tokens))
         return list(best_of.values())[:k]
@@ -254,7 +257,7 @@ class Engine:
         """The k best documents of a query, by all that is fused."""
         lap = lap or Laps()
         if self.fusion is None or wanted.beam:
-            hits = self._beam(scores, k, wanted) if wanted.beam else self.decode(scores, k, wanted)
+            hits = self._beamed(scores, k, wanted) if wanted.beam else self.decode(scores, k, wanted)
             lap("decode")
             return hits
         found = self.candidates(query, scores, max(self.depth, k), wanted, lap)

@@ -1,15 +1,17 @@
-"""How an index came to its answer: clusters, shortlist, the tokens of every slot, docids, sources, and time."""
+"""How an index came to its answer: clusters, shortlist, tokens of every slot, paths, docids, sources, and time."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pixnar.evidence.ranking import best
-from pixnar.index.engine import Query, Wanted
+from pixnar.index.engine import DOCIDS, Candidates, Query, Wanted
 from pixnar.index.stages import answered, prepared
-from pixnar.search import DocumentHit, SlotScores
+from pixnar.index.sums import Sums, alone, contributions
+from pixnar.search import Hit
 
 if TYPE_CHECKING:
     from pixnar.index.index import Index
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 _TOKENS = 8  # of a slot, best first
 _OF_LIST = 5  # of a cluster's list
 _EXPECTED = 20
-_DOCIDS = 3  # of a document, best first
 
 
 def explain(index: Index, text: str, k: int, wanted: Wanted, threshold: float | None = None) -> dict[str, Any]:
@@ -30,42 +31,60 @@ def explain(index: Index, text: str, k: int, wanted: Wanted, threshold: float | 
     size = engine.scorer.head.count - 1
     tokens, gains = engine.scorer.expansion(query.x, _EXPECTED, query.tokens)
     order = best(gains, _EXPECTED)
-    found = engine.candidates(query, scores, max(k, engine.depth), wanted)
-    place = {doc_id: i for i, doc_id in enumerate(found.doc_ids)}
-    worth = _worth(scores)
-
-    def sources(doc_id: str) -> dict[str, float]:
-        if doc_id not in place:
-            return {}
-        values = {name: float(column[place[doc_id]]) for name, column in found.columns.items()}
-        return {name: value for name, value in values.items() if np.isfinite(value)}
-
-    def docid(hit: DocumentHit | Any) -> dict[str, Any]:
-        named = [[vocabulary.token(v), worth.get(v, 0.0)] for v in hit.tokens]
-        return {"docid": index.spelling(hit.tokens), "score": hit.score, "tokens": named}
-
+    found = None if wanted.beam else engine.candidates(query, scores, max(k, engine.depth), wanted)
+    ids = np.append(np.arange(size) if query.tokens is None else query.tokens.astype(np.int64), size)
+    logits = engine.scorer.head.logits(query.x, ids)
+    sums = Sums(index, query, scores, wanted, ids, logits)
     return {
         "query": query.text,
+        "tokens": [vocabulary.token(int(v)) for v in vocabulary.encode(query.text)],
         "own": [vocabulary.token(int(v)) for v in query.own],
         "clusters": _clusters(index, query),
-        "shortlist": size if query.tokens is None else len(query.tokens),
+        "shortlist": len(ids) - 1,
         "vocabulary": size,
-        "slots": _slots(index, query),
+        "slots": _slots(index, ids, logits),
         "expected": [[vocabulary.token(int(tokens[i])), float(gains[i])] for i in order],
-        "hits": [
+        "paths": sums.paths(),
+        "hits": _hits(index, query, hits, found, sums),
+        "weights": {} if engine.fusion is None or wanted.beam else dict(engine.fusion.weights),
+        "beam": wanted.beam,
+        "rule": engine.scorer.rule.to_dict(),
+        "microseconds": {stage: round(time, 1) for stage, time in lap.spent.items()},
+    }
+
+
+def _hits(index: Index, query: Query, hits: list[Hit], found: Candidates | None, sums: Sums) -> list[dict[str, Any]]:
+    """Each hit with its docids and what its score is made of; after a beam, which finds no candidates, docids alone.
+
+    `placed` says that a score is not the sum of its parts: "equal", the query is a docid of the document, which puts it
+    first; "late", the document came after the fit and stands where its docids alone put it.
+    """
+    place = {} if found is None else {doc_id: i for i, doc_id in enumerate(found.doc_ids)}
+    added = [] if found is None else contributions(index, found)
+    equal = set(index.equal(query))
+    told = []
+    for hit in hits:
+        docids, document = sums.document(hit.doc_id)
+        late, parts, values = False, [], {}
+        if found is None and document is not None:
+            parts, values = alone(document["score"]), {DOCIDS: document["score"]}
+        elif found is not None and (i := place.get(hit.doc_id)) is not None:
+            late = index.engine.fusion is not None and bool(found.late[i])
+            parts = [] if late else added[i]
+            values = {name: float(column[i]) for name, column in found.columns.items()}
+        told.append(
             {
                 "doc_id": hit.doc_id,
                 "score": hit.score,
                 "docid": hit.docid,
-                "docids": [docid(one) for one in _docids_of(index, scores, hit.doc_id)],
-                "sources": sources(hit.doc_id),
+                "placed": "equal" if hit.doc_id in equal else "late" if late else None,
+                "parts": parts,
+                "document": document,
+                "docids": docids,
+                "sources": {name: value for name, value in values.items() if np.isfinite(value)},
             }
-            for hit in hits
-        ],
-        "weights": {} if engine.fusion is None else dict(engine.fusion.weights),
-        "rule": engine.scorer.rule.to_dict(),
-        "microseconds": {stage: round(time, 1) for stage, time in lap.spent.items()},
-    }
+        )
+    return told
 
 
 def _clusters(index: Index, query: Query) -> list[dict[str, Any]]:
@@ -83,36 +102,13 @@ def _clusters(index: Index, query: Query) -> list[dict[str, Any]]:
     ]
 
 
-def _slots(index: Index, query: Query) -> list[list[list[Any]]]:
+def _slots(index: Index, ids: NDArray[np.int64], logits: NDArray[np.float32]) -> list[list[list[Any]]]:
     """Of every slot, slot 0 first, the likeliest tokens with their probabilities; the end of a docid is ⏹."""
-    scorer, vocabulary = index.engine.scorer, index.table.vocabulary
-    end = scorer.head.count - 1
-    ids = np.arange(end + 1) if query.tokens is None else np.append(query.tokens.astype(np.int64), end)
-    logits = scorer.head.logits(query.x, ids)
-    logits = logits - logits.max(1, keepdims=True)
-    chances = np.exp(logits)
+    vocabulary, end = index.table.vocabulary, int(ids[-1])
+    chances = np.exp(logits - logits.max(1, keepdims=True))
     chances /= chances.sum(1, keepdims=True)
     told = []
     for row in chances:
         top = best(row, _TOKENS)
         told.append([["⏹" if ids[i] == end else vocabulary.token(int(ids[i])), float(row[i])] for i in top])
     return told
-
-
-def _worth(scores: SlotScores) -> dict[int, float]:
-    """What a token scores at its best slot, of those that score above their floor."""
-    if scores.is_dense:
-        table = scores.scores.reshape(scores.slots, -1).max(0)
-        return dict(enumerate(table.tolist()))
-    worth: dict[int, float] = {}
-    for v, score in zip(scores.tokens.tolist(), scores.scores.tolist(), strict=True):
-        worth[v] = max(score, worth.get(v, score))
-    return worth
-
-
-def _docids_of(index: Index, scores: SlotScores, doc_id: str) -> list[Any]:
-    """The docids that speak most for a document."""
-    engine = index.engine
-    rule, order = engine.scorer.rule, engine.scorer.order
-    found = engine.decoder.docids(scores, _DOCIDS, order=order, length_norm=rule.length_norm, allow=[doc_id])
-    return found.hits

@@ -198,9 +198,10 @@ class Index:
         allow: Iterable[str] | None = None,
         forbid: Iterable[str] | None = None,
         where: str | Filter | None = None,
+        beam: int = 0,
     ) -> dict[str, Any]:
-        """How the answer comes about: clusters, shortlist, tokens of every slot, docids, sources, time per stage."""
-        return explain(self, query, k, wanted_of(allow, forbid, where), threshold)
+        """How the answer comes about: clusters, shortlist, tokens of every slot, docids, sums, time per stage."""
+        return explain(self, query, k, wanted_of(allow, forbid, where, beam), threshold)
 
     def generate(self, query: str, k: int = 10) -> list[Generated]:
         """The k docids that the model says of a query, best first, with the tokens it says them in."""
@@ -230,14 +231,18 @@ class Index:
 
     def _equal_first(self, query: Query, rows: list[DocumentHit], k: int, wanted: Wanted) -> list[DocumentHit]:
         """Documents that the query names word by word come first; those it did not find get the best score."""
-        tokens = self.table.encode(query.text) if query.text else ()
-        named = self._allowed(self.table.named(tokens), wanted) if tokens else set()
+        named = self._allowed(self.equal(query), wanted)
         if not named or not k:
             return rows
+        tokens = self.table.encode(query.text)
         inside = [row.doc_id for row in rows if row.doc_id in named]
         top = rows[0].score if rows else 0.0
         first = [DocumentHit(doc_id, top, tokens) for doc_id in inside + sorted(named - set(inside))]
         return (first + [row for row in rows if row.doc_id not in named])[:k]
+
+    def equal(self, query: Query) -> list[str]:
+        """The documents that a query names word by word."""
+        return self.table.named(self.table.encode(query.text)) if query.text else []
 
     def _allowed(self, doc_ids: Iterable[str], wanted: Wanted) -> set[str]:
         """Those that may be found."""
