@@ -186,6 +186,9 @@ def test_results_while_typing(page: Page, server: Server) -> None:
     page.goto("/")
     expect(page.get_by_role("searchbox")).to_be_focused()
     expect(page.locator("#about")).to_contain_text("21 documents")
+    example = page.locator("#try button").first
+    expect(example).to_be_visible()
+    assert re.fullmatch(r"Title \d+", example.inner_text())
     shot(page, "start")
     page.keyboard.type(QUERY, delay=30)
     expect(page.get_by_role("status")).to_have_text(re.compile(r"^10 documents in [\d.]+ (ms|µs|s)$"))
@@ -199,6 +202,18 @@ def test_results_while_typing(page: Page, server: Server) -> None:
         assert [token(one) for one in shown.locator(".by .token").all()] == hit["tokens"]
         assert f"country: {hit['metadata']['country']}" in shown.inner_text()
     shot(page, "results")
+
+
+def test_an_example_is_a_start(page: Page) -> None:
+    page.goto("/")
+    example = page.locator("#try button").first
+    title = example.inner_text()
+    example.click()
+    expect(page.locator("#query")).to_have_value(title)
+    expect(page.locator(".hit")).to_have_count(10)
+    page.go_back()
+    expect(page.locator("#start")).to_be_visible()
+    expect(page.locator(".hit")).to_have_count(0)
 
 
 def token(chip: Locator) -> str:
@@ -430,7 +445,9 @@ def test_it_asks_again(browser: Browser, server: Server, status: int, line: str)
     with watched(browser, server, refused=1) as page:
         page.goto("/")
         body, headers = json.dumps({"error": line}), {"Retry-After": "1", "Content-Type": "application/json"}
-        page.route("**/search?*", lambda route: route.fulfill(status=status, body=body, headers=headers), times=2)
+        page.route(
+            "**/search?q=balin*", lambda route: route.fulfill(status=status, body=body, headers=headers), times=2
+        )
         began = time.monotonic()
         page.fill("#query", QUERY)
         if status == 429:  # once is no reason for alarm
