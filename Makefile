@@ -8,7 +8,7 @@ NATIVE := CMakeLists.txt $(shell find native -name '*.cpp' -o -name '*.hpp' -o -
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export CMAKE_BUILD_PARALLEL_LEVEL = 2
 
-.PHONY: help setup demo test lint types native-test python-test bench fuzz sanitize soak clean
+.PHONY: help setup demo test lint types native-test browser python-test bench fuzz sanitize soak clean
 
 help:
 	@echo "make demo         the demo corpus, its phrases, and an index trained on it in a minute, with example searches"
@@ -49,7 +49,14 @@ native-test: build/native-tests/.configured
 	$(BIN)/cmake --build build/native-tests
 	$(BIN)/ctest --test-dir build/native-tests --output-on-failure
 
-python-test: $(READY)
+# The page is tested in a real browser; where none can be installed those tests say so and are left out.
+browser:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  { apt-get install -y -q --no-install-recommends chromium fonts-dejavu-core || \
+	    { apt-get update -q && apt-get install -y -q --no-install-recommends chromium fonts-dejavu-core; }; } >/dev/null 2>&1; } || \
+	  echo "chromium is missing, the page is not tested in a browser: apt-get install chromium"
+
+python-test: $(READY) browser
 	$(BIN)/pytest -q
 
 bench: $(READY)
