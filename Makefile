@@ -11,7 +11,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL = 2
 .PHONY: help setup demo test lint types native-test browser python-test bench fuzz sanitize soak clean
 
 help:
-	@echo "make demo         the demo corpus, its phrases, and an index trained on it in a minute, with example searches"
+	@echo "make demo         a real corpus, an index trained on it, figures beside BM25 and dense retrieval: some six minutes"
 	@echo "make test         lint, types, native unit tests, Python tests"
 	@echo "make bench        the benchmarks on small generated corpora (see benchmarks/README.md for the real ones)"
 	@echo "make fuzz         libFuzzer with AddressSanitizer on loader, encoder and docid table, a minute each (needs clang)"

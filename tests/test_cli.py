@@ -155,14 +155,27 @@ def test_corpus_commands(corpus: Path, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(900)
 def test_demo_runs_and_runs_again(tmp_path: Path) -> None:
-    first = pixnar("demo", "-o", "demo", "--minutes", "0.1", cwd=tmp_path, seconds=800)
+    few = ("--minutes", "0.1", "--queries", "40")
+    first = pixnar("demo", "-o", "demo", *few, cwd=tmp_path, seconds=800)
     assert first.returncode == 0, first.stderr
-    assert "Not for clinical use" in " ".join(first.stdout.split())
-    vocabulary = (tmp_path / "demo/phrases.vocab").read_bytes()
-    again = pixnar("demo", "-o", "demo", cwd=tmp_path)
+    told = " ".join(first.stdout.split())
+    assert "Not for clinical use" in told
+    assert "40 terms of the test split" in told
+    assert [f"{i} of 8" in told for i in range(1, 9)] == [True] * 8
+    assert "to the end" in first.stderr
+    for row in ("pixnar, all sources", "pixnar, docids alone", "BM25 over docids", "dense, same encoder"):
+        assert len(first.stdout.partition(row)[2].splitlines()[0].split()) >= 7, row
+    assert "named by [" in told
+    assert "ranked by " in told
+    assert first.stdout.splitlines()[-1].endswith("pixnar serve demo/index, then open http://127.0.0.1:8000")
+    kept = {name: (tmp_path / "demo" / name).read_bytes() for name in ("phrases.vocab", "figures.json")}
+    again = pixnar("demo", "-o", "demo", *few, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
-    assert again.stdout.count("is reused") == 3
-    assert (tmp_path / "demo/phrases.vocab").read_bytes() == vocabulary
+    assert again.stdout.count("there already") == 5
+    assert {name: (tmp_path / "demo" / name).read_bytes() for name in kept} == kept
+    table = first.stdout.partition("MRR@10   R@5")[2].partition("8 of 8")[0]
+    assert table
+    assert again.stdout.partition("MRR@10   R@5")[2].partition("8 of 8")[0] == table
 
 
 def test_progress_bars_on_a_terminal_plain_lines_elsewhere(corpus: Path, tmp_path: Path) -> None:

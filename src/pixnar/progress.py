@@ -22,8 +22,10 @@ _PATIENCE = 2.0  # what is done sooner needs no words
 
 
 @contextlib.contextmanager
-def show_progress() -> Iterator[Progress]:
+def show_progress(*, transient: bool = False) -> Iterator[Progress]:
     """Give a function that long work can report to; it writes to standard error only.
+
+    With `transient` a terminal shows the bar of what is going on and no others, and none when all is over.
 
     >>> with show_progress() as progress:
     ...     progress("reading", 50, 100)
@@ -32,7 +34,7 @@ def show_progress() -> Iterator[Progress]:
 
     console = Console(stderr=True)
     if console.is_terminal:
-        with _bars(console) as progress:
+        with _bars(console, transient) as progress:
             yield progress
     else:
         yield _plain_lines()
@@ -44,7 +46,7 @@ def stage_name(stage: str) -> str:
 
 
 @contextlib.contextmanager
-def _bars(console: Console) -> Iterator[Progress]:
+def _bars(console: Console, transient: bool) -> Iterator[Progress]:
     from rich import progress as rich
 
     columns = (
@@ -55,13 +57,14 @@ def _bars(console: Console) -> Iterator[Progress]:
         rich.TimeRemainingColumn(),
     )
     tasks: dict[str, rich.TaskID] = {}
-    with rich.Progress(*columns, console=console) as bars:
+    with rich.Progress(*columns, console=console, transient=transient) as bars:
 
         def progress(stage: str, done: int, total: int) -> None:
             key = stage_name(stage)
             if key not in tasks:
                 for other in tasks.values():
                     bars.stop_task(other)
+                    bars.update(other, visible=not transient)
                 tasks[key] = bars.add_task(stage, total=total or None)
             bars.update(tasks[key], description=stage, completed=done, total=total or None)
 

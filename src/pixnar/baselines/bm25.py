@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -102,4 +103,5 @@ def _bm25s() -> Any:
         import bm25s
     except ImportError as error:
         raise MissingExtraError("BM25 by bm25s", "baselines") from error
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # it tells of every step, whatever others are told
     return bm25s

@@ -25,7 +25,7 @@ from pixnar.fit.lists import make_shortlist
 from pixnar.fit.parts import start_rule, x_of
 from pixnar.fit.ship import ship
 from pixnar.fit.sources import Sources
-from pixnar.fit.tune import docid_mrr, gather, ranked, tune_fusion, tune_rule, with_rule
+from pixnar.fit.tune import GRID, docid_mrr, gather, ranked, tune_fusion, tune_rule, with_rule
 from pixnar.index.engine import BM25, DENSE, EXPANSION, OWN, Engine, Query, scorer_of
 from pixnar.index.engine import DOCIDS as DOCID_SCORE
 from pixnar.index.files import (
@@ -330,7 +330,8 @@ class _Fit:
         if self.recipe.scoring.tune:
             orders = self.recipe.scoring.order == "auto"
             rule, value = tune_rule(engine, queries[: len(some)], some, orders=orders, progress=self.progress)
-            self.say(f"score chosen on dev: {rule} (MRR@10 {value:.3f} on {len(some)} queries)")
+            dials = ", ".join(f"{name} {dial}" for name, dial in rule.to_dict().items() if name in (*GRID, "scale"))
+            self.say(f"score chosen on dev: {dials} (MRR@10 {value:.3f} on {len(some)} queries)")
         engine = with_rule(engine, rule)
         self._compare_with_full(engine, queries[: len(some)], some)
         tables = gather(engine, queries, engine.depth, self.progress)

@@ -1,0 +1,119 @@
+"""The demo's figures and explanations on a small corpus: real baselines, a real index."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from pixnar.corpus import Corpus, open_corpus
+from pixnar.demo import figures
+from pixnar.demo.examples import why
+from pixnar.demo.figures import MEASURES, Figures, build_baselines
+from pixnar.fit import fit
+from pixnar.index import Index
+from pixnar.recipe import Recipe, override
+from tests.fit.corpora import WORDS, settings, write_small
+from tests.model.tiny import save_encoder
+
+QUERIES = 10
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("home")
+    write_small(folder / "corpus", 20, 3, splits=("train", "dev", "test"))
+    encoder = save_encoder(folder / "encoder", texts=WORDS)
+    recipe = override(Recipe(), settings(encoder, train__steps=2))
+    fit(folder / "corpus", folder / "index", recipe, cache=folder / "cache", threads=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PIXNAR_CACHE", str(folder / "cache"))
+        build_baselines(folder, open_corpus(folder / "corpus"), str(encoder))
+    return folder
+
+
+def test_each_system_is_measured_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, bool]] = []
+    monkeypatch.setattr(Corpus, "qrels", _watched(Corpus.qrels, seen))
+    corpus = open_corpus(home / "corpus")
+    made = Figures(home, QUERIES)
+    assert made.missing == made.systems
+    made.measure(corpus)
+    assert set(seen) == {("test", True)}  # by evaluate alone
+    console = Console(width=100, file=open("/dev/null", "w"), record=True)  # noqa: SIM115
+    console.print(made.table())
+    shown = console.export_text().splitlines()
+    assert shown[0].split() == [*MEASURES, "ms", "a", "query"]
+    assert [line[:6] for line in shown[1:]] == ["pixnar", "pixnar", "BM25 o", "dense,"]
+    rows = json.loads((home / "figures.json").read_text())
+    assert all(row["queries"] == QUERIES and 0 < row["ms"] for row in rows.values())
+    assert all(0 <= row["figures"][measure] <= 1 for row in rows.values() for measure in MEASURES)
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("this was there")
+
+    monkeypatch.setattr(figures, "evaluate", never)
+    monkeypatch.setattr(figures, "build_bm25", never)
+    monkeypatch.setattr(figures, "build_dense", never)
+    again = Figures(home, QUERIES)
+    assert not again.missing
+    again.measure(corpus)
+    build_baselines(home, corpus, "another encoder")
+    assert again.rows == rows
+    assert len(Figures(home, QUERIES + 1).missing) == 4  # other queries are other figures
+
+
+def test_an_interrupted_measurement_goes_on(home: Path, tmp_path: Path) -> None:
+    for name in ("index", "bm25", "dense"):
+        (tmp_path / name).symlink_to(home / name)
+    corpus = open_corpus(home / "corpus")
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(stage: str, done: int, total: int) -> None:
+        if (tmp_path / "figures.json").exists():
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        Figures(tmp_path, QUERIES).measure(corpus, stop)
+    kept = json.loads((tmp_path / "figures.json").read_text())
+    assert len(kept) == 1
+    rest = Figures(tmp_path, QUERIES)
+    assert [system.name for system in rest.missing] == [system.name for system in rest.systems[1:]]
+    rest.measure(corpus)
+    assert json.loads((tmp_path / "figures.json").read_text()).items() >= kept.items()
+    (tmp_path / "figures.json").write_text("half a fi")
+    assert len(Figures(tmp_path, QUERIES).missing) == 4
+
+
+@pytest.mark.parametrize("sources", ["all", "docids"])
+def test_what_sources_add_is_the_score(home: Path, sources: str) -> None:
+    index = Index.load(home / "index", sources=sources)
+    hit = index.explain("balin demor rovek", 1)["hits"][0]
+    named, *ranked = why(index, hit)
+    assert named.startswith("named by [")
+    assert all(f"[{token} " in named for token, _ in hit["docids"][0]["tokens"])
+    if index.engine.fusion is None:
+        assert not ranked
+    else:
+        added = sum(float(part.split()[-1]) for part in ranked[0].split(" + "))
+        assert added == pytest.approx(hit["score"], abs=0.051 * len(index.engine.fusion.weights))
+
+
+def _watched(read: Any, seen: list[tuple[str, bool]]) -> Any:
+    def qrels(corpus: Corpus, split: str, progress: Any = None) -> Any:
+        frame: FrameType | None = sys._getframe(1)
+        inside = False
+        while frame is not None and not inside:
+            inside = frame.f_code.co_filename.endswith("evaluate/run.py")
+            frame = frame.f_back
+        seen.append((split, inside))
+        return read(corpus, split, progress)
+
+    return qrels
