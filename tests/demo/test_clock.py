@@ -6,7 +6,7 @@ import pytest
 
 from pixnar.demo.clock import Clock, Stage
 
-STAGES = [Stage("read", 10), Stage("train", 20, 60, opens=("training",)), Stage("ask", 10, opens=("asking",))]
+STAGES = [Stage("read", 20), Stage("train", 20, 60, opens=("training",)), Stage("ask", 10, opens=("asking",))]
 
 
 class Now:

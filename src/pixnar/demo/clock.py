@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pixnar.progress import Progress, stage_name
 
-_MEASURED = 5.0  # seconds of finished work from which on the machine's pace is known
+_MEASURED = 20.0  # seconds of finished work from which on the machine's pace is known
 
 
 class Stage(NamedTuple):
@@ -62,7 +62,7 @@ class Clock:
     @property
     def left(self) -> float:
         """Seconds until the end of the last stage."""
-        pace = self._spent / self._expected if self._expected >= _MEASURED else 1.0
+        pace = max(1.0, self._spent / self._expected) if self._expected >= _MEASURED else 1.0  # kept vectors are quick
         later = sum(stage.fixed + stage.work * pace for stage in self.stages[self._current + 1 :])
         if self._current < 0:
             return later

@@ -27,6 +27,8 @@ from pixnar.vocab import Vocabulary, inspect
 
 DEMO_VOCABULARY_SIZE = 16_384
 TEST_QUERIES = 500
+STEPS = 300  # of training: half a minute where nothing else is going on
+MINUTES = 3.0  # … and what it may take where something is
 
 _QUICK = (
     "train.dev_queries=200",
@@ -46,7 +48,7 @@ _OF_FIT = (_TRAINING, _SHORTLIST, _CHOICES)
 def run_demo(
     folder: Path,
     *,
-    minutes: float = 1.5,
+    minutes: float = MINUTES,
     queries: int = TEST_QUERIES,
     threads: int = 0,
     progress: Progress | None = None,
@@ -64,7 +66,7 @@ class _Demo:
         self.folder, self.minutes, self.queries, self.threads = folder, minutes, queries, threads
         self.console = Console(highlight=False)
         self.figures = Figures(folder, queries)
-        self.clock = Clock(_stages(minutes), there=self._there())
+        self.clock = Clock(_stages(), there=self._there())
         self.progress = self.clock.told(progress, self._heading)
 
     def all(self) -> None:
@@ -129,11 +131,11 @@ class _Demo:
         else:
             self._begin(_TRAINING)
             self._tell(
-                f"A model learns, for {_span(self.minutes)}, which phrases the other terms of a code are made of. "
-                "Before that, phrases and docids go through the encoder, once."
+                f"A model learns, for {STEPS} steps or {self.minutes:g} minutes, which phrases other terms of a code "
+                "are made of. Before that, phrases and docids go through the encoder, once."
             )
-            size = f"vocab.size={DEMO_VOCABULARY_SIZE}"
-            recipe = override(Recipe(), [size, f"train.minutes={self.minutes}", *_QUICK])
+            budget = (f"train.steps={STEPS}", f"train.minutes={self.minutes}")
+            recipe = override(Recipe(), [f"vocab.size={DEMO_VOCABULARY_SIZE}", *budget, *_QUICK])
             fit(corpus, place, recipe, threads=self.threads, progress=self.progress, say=self._said, overwrite=True)
         return Index.load(place)
 
@@ -223,19 +225,15 @@ def command() -> str:
     return str(own.relative_to(here)) if own.is_relative_to(here) else str(own)
 
 
-def _stages(minutes: float) -> list[Stage]:
-    """What each takes on two cores; training and shortlist end by the clock."""
+def _stages() -> list[Stage]:
+    """What each takes on two cores; the shortlist ends by the clock."""
     return [
         Stage(_CORPUS, 3),
         Stage(_PHRASES, 3),
-        Stage(_TRAINING, 90, 60 * minutes),
+        Stage(_TRAINING, 130),
         Stage(_SHORTLIST, 5, 18, opens=("shortlist",)),
         Stage(_CHOICES, 60, opens=("choosing the score on dev",)),
         Stage(_RIVALS, 15),
         Stage(_EVALUATION, 30),
         Stage(_EXAMPLES, 1),
     ]
-
-
-def _span(minutes: float) -> str:
-    return "a minute" if minutes == 1 else f"{minutes:g} minutes"
