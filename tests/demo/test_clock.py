@@ -22,11 +22,11 @@ class Now:
 def test_what_is_left_shrinks_and_follows_the_pace_of_the_machine() -> None:
     now = Now()
     clock = Clock(STAGES, now=now)
-    assert clock.left == 100
+    assert clock.left == 110
     assert clock.begin("read") == "1 of 3  read"
     now.seconds = 4
-    assert clock.left == 96
-    now.seconds = 20  # twice as long as expected
+    assert clock.left == 106
+    now.seconds = 40  # twice as long as expected
     assert clock.left == 90
     clock.begin("train")
     assert clock.left == 60 + 2 * 20 + 2 * 10  # what a clock ends takes no longer here
@@ -37,17 +37,26 @@ def test_what_is_left_shrinks_and_follows_the_pace_of_the_machine() -> None:
     assert clock.left == 0
 
 
-def test_what_is_there_takes_no_time() -> None:
+def test_what_is_there_takes_no_time_and_says_nothing_about_the_pace() -> None:
     now = Now()
     clock = Clock(STAGES, there=["train"], now=now)
-    assert clock.left == 20
+    assert clock.left == 30
     clock.begin("read")
-    now.seconds = 10
+    now.seconds = 20
     clock.begin("train")
-    now.seconds = 13  # opening what is there says nothing about the pace
+    now.seconds = 90  # opening what is there
     clock.begin("ask")
     assert clock.left == 10
     assert Clock(STAGES, there=["read", "train", "ask"]).words() == "a few seconds"
+
+
+def test_kept_vectors_make_no_machine_fast() -> None:
+    now = Now()
+    clock = Clock(STAGES, now=now)
+    clock.begin("read")
+    now.seconds = 1
+    clock.begin("train")
+    assert clock.left == 60 + 20 + 10
 
 
 def test_progress_opens_stages_and_tells_where_it_is() -> None:
