@@ -14,7 +14,7 @@ from pixnar.progress import show_progress
 @app.command("demo")
 def demo(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder to work in.")] = Path("demo"),
-    minutes: Annotated[float, typer.Option(help="Most time for training the model.", min=0.01)] = 3.0,
+    minutes: Annotated[float, typer.Option(help="Most time for training the model.", min=0.01)] = 1.5,
     queries: Annotated[int, typer.Option(help="Held-out terms that are asked for the figures.", min=1)] = 500,
     threads: Threads = 0,
 ) -> None:
