@@ -33,6 +33,8 @@ class Connection:
     async def ask(self, request: bytes) -> Reply:
         """Send a request and read its answer; an OSError or EOFError if there is none."""
         began = time.perf_counter()
+        if self._streams is not None and self._streams[0].at_eof():  # the server did not wait any longer
+            self.close()
         if self._streams is None:
             self._streams = await asyncio.open_connection(self.host, self.port)
         reader, writer = self._streams

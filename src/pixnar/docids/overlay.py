@@ -61,12 +61,16 @@ class Overlay:
             return None if self._looked_up[doc_id] < 0 else self._looked_up[doc_id]
         return self.base.documents.number(doc_id)
 
-    def document(self, doc_id: str) -> Document | None:
-        """What is kept about a document that is there."""
-        number = self.number(doc_id)
-        if number is None:
-            return None
-        return self.records.get(number) or self.base.documents.record(number)
+    def documents(self, doc_ids: Sequence[str]) -> list[Document | None]:
+        """What is kept about documents; None for those that are not there."""
+        places = self.base.documents.numbers(doc_ids).tolist()
+        numbers = [
+            self.numbers.get(doc_id, None if place < 0 else place)
+            for doc_id, place in zip(doc_ids, places, strict=True)
+        ]
+        old = [number for number in numbers if number is not None and number not in self.records]
+        kept = dict(zip(old, self.base.documents.records(old), strict=True))
+        return [None if number is None else self.records.get(number) or kept[number] for number in numbers]
 
     def named(self, tokens: Tokens) -> list[int]:
         """The numbers of the documents that a docid names; none if it is not there."""

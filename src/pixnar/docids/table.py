@@ -175,11 +175,15 @@ class DocidTable:
 
     def document(self, doc_id: str) -> Document:
         """Title and metadata of a document; its text is not kept."""
-        with self._lock:
-            found = self._overlay.document(doc_id)
+        found = self.described([doc_id])[0]
         if found is None:
             raise PixnarError(f"no document {shown(doc_id)} in {self._name}: see which there are in its corpus")
         return found
+
+    def described(self, doc_ids: Sequence[str]) -> list[Document | None]:
+        """`document` for some, all at one moment; None for those that are not there."""
+        with self._lock:
+            return self._overlay.documents(doc_ids)
 
     def named(self, tokens: Tokens) -> list[str]:
         """The sorted ids of the documents that a docid names; none if it is not there."""

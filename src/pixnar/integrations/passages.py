@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from pixnar.errors import FileFormatError, PixnarError
 from pixnar.index import Hit, Index
 
 Texts = Mapping[str, str] | Callable[[str], str | None]
@@ -28,16 +27,12 @@ class Passage(NamedTuple):
 
 def passages(index: Index, hits: Iterable[Hit], texts: Texts | None = None) -> list[Passage]:
     """Hits with their texts: the one that `texts` has, else the title, else the docid, else the id."""
+    some = list(hits)
     found = []
-    for hit in hits:
-        try:
-            _, title, _, metadata = index.table.document(hit.doc_id)
-        except FileFormatError:
-            raise
-        except PixnarError:  # removed since it was found
-            continue
-        text = _text(texts, hit.doc_id) or title or hit.docid or hit.doc_id
-        found.append(Passage(hit, text, title, metadata))
+    for hit, document in zip(some, index.table.described([hit.doc_id for hit in some]), strict=True):
+        if document is not None:  # it may have been removed since it was found
+            text = _text(texts, hit.doc_id) or document.title or hit.docid or hit.doc_id
+            found.append(Passage(hit, text, document.title, document.metadata))
     return found
 
 

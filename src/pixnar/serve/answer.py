@@ -44,17 +44,16 @@ def _answer(index: Index, job: Job, query: Query, lap: Laps) -> dict[str, Any] |
         else:
             told = None
         _, hits = answered(index, query, job.k, job.wanted, job.threshold, lap)
-        return {"query": job.text, "hits": [_hit(index, hit) for hit in hits], "explanation": told}
+        return {"query": job.text, "hits": _told(index, hits), "explanation": told}
     except PixnarError as error:
         return error
 
 
-def _hit(index: Index, hit: Hit) -> dict[str, Any]:
-    table = index.table
-    try:
-        document = table.document(hit.doc_id)
-        title, metadata = document.title, document.metadata
-    except PixnarError:  # removed a moment ago
-        title, metadata = "", {}
-    tokens = [table.vocabulary.token(v) for v in table.encode(hit.docid)] if hit.docid else []
-    return {**hit._asdict(), "tokens": tokens, "title": title, "metadata": metadata}
+def _told(index: Index, hits: Sequence[Hit]) -> list[dict[str, Any]]:
+    """Hits with what is known of their documents, which one may have removed a moment ago."""
+    table, told = index.table, []
+    for hit, document in zip(hits, table.described([hit.doc_id for hit in hits]), strict=True):
+        tokens = [table.vocabulary.token(v) for v in table.encode(hit.docid)] if hit.docid else []
+        title, metadata = (document.title, document.metadata) if document else ("", {})
+        told.append({**hit._asdict(), "tokens": tokens, "title": title, "metadata": metadata})
+    return told

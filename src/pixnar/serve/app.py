@@ -293,7 +293,7 @@ def _errors(app: FastAPI, server: Server) -> None:
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         line = {404: "there is no such address: see /docs", 405: "this address does not take that method: see /docs"}
-        headers = dict(error.headers or {})
+        headers = {name.lower(): value for name, value in (error.headers or {}).items()}
         if error.status_code == 405:
             headers["allow"] = ", ".join(_methods(app, request.url.path))
         return json_reply({"error": line.get(error.status_code, str(error.detail))}, error.status_code, headers)

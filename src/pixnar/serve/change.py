@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from pixnar.corpus.records import Document
 from pixnar.docids import DocidTable
-from pixnar.errors import PixnarError
 from pixnar.serve.asked import Addition, Named
 from pixnar.serve.limits import Limits, RefusedError
 
@@ -42,10 +41,7 @@ def remove(table: DocidTable, doc_ids: Sequence[str], docids: Sequence[str], lim
 
 def _described(table: DocidTable, one: Named) -> Document:
     """The document as it is to be; what is not said of a known one stays."""
-    try:
-        known = table.document(one.doc_id)
-    except PixnarError:
-        known = Document(one.doc_id, "", "", {})
+    known = table.described([one.doc_id])[0] or Document(one.doc_id, "", "", {})
     return Document(
         one.doc_id,
         known.title if one.title is None else one.title,

@@ -20,6 +20,7 @@ from pixnar.serve.limits import Limits
 from pixnar.serve.logs import Log, LogHandler
 from pixnar.serve.shelf import Shelf
 
+_IDLE = 75  # seconds a connection may wait for its next request: longer than proxies keep theirs
 _LAST = 30  # seconds after which a closing server no longer waits for an answer to be fetched
 
 
@@ -70,6 +71,7 @@ def serve(folder: Path, settings: Settings) -> None:
             log_config=None,
             access_log=False,
             server_header=False,
+            timeout_keep_alive=_IDLE,
             timeout_graceful_shutdown=_LAST,
             h11_max_incomplete_event_size=64 * 1024,
         )
