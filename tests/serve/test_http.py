@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -250,9 +252,6 @@ def test_live_changes(copy: Path, tmp_path: Path) -> None:
             body = json.dumps(wrong).encode()
             refused(httpx.post(url, content=body, headers=mine), 422)
         refused(httpx.post(url, json={"documents": [{"doc_id": "d", "docids": [" "]}]}, headers=mine), 422, "docids")
-        refused(
-            httpx.post(url, json={"documents": [{"doc_id": "d", "docids": ["\u200b"]}]}, headers=mine), 400, "no text"
-        )
         refused(httpx.delete(url, headers=mine), 422, "nothing to remove")
         assert KEY not in json.dumps(server.log)
 
@@ -280,3 +279,20 @@ def test_a_slow_sender_is_not_waited_for(home: Path) -> None:
         slow.settimeout(10)
         assert slow.recv(1000).startswith(b"HTTP/1.1 408")
         assert search(server, query=WORDS[0])["results"]
+
+
+def test_a_device_answers_in_batches(home: Path) -> None:
+    """Torch on a device takes whatever waits together; here the device is the CPU."""
+    there = Index.load(home / "index", device="cpu")
+    texts = [f"{one} {other}" for one in WORDS[:8] for other in WORDS[8:16]]
+    with ServeProcess(home / "index", "--device", "cpu", "--wait-ms", "20000", "--cache", "0") as server:
+        with ThreadPoolExecutor(16) as pool:
+            replies = list(pool.map(lambda text: (text, search(server, query=text, k=3)["results"][0]), texts))
+        for text, result in replies:
+            for mine, theirs in zip(hits(result), there.search(text, 3), strict=True):
+                assert mine[0] == theirs.doc_id
+                assert mine[1] == pytest.approx(theirs.score, abs=1e-4)
+        figures = httpx.get(f"{server.address}/metrics").text
+        alone = float(re.search(r'pixnar_batch_queries_bucket{le="1.0"} (\S+)', figures)[1])  # type: ignore[index]
+        batches = float(re.search(r"pixnar_batch_queries_count (\S+)", figures)[1])  # type: ignore[index]
+        assert alone < batches < len(texts)
