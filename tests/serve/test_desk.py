@@ -112,6 +112,42 @@ def test_who_gives_up_is_not_worked_for(make: Callable[..., Desk[int]], work: Wo
     assert work.batches == [[1], [3]]
 
 
+def test_who_gave_up_takes_no_room(make: Callable[..., Desk[int]], work: Work) -> None:
+    desk = make(Limits(waiting=3, wait_seconds=PATIENCE), workers=1)
+    work.gate.clear()
+    desk.ask([1])
+    assert work.begun.acquire(timeout=PATIENCE)
+    tired = desk.ask([2, 3, 4])
+    with pytest.raises(RefusedError):
+        desk.ask([5])
+    assert tired[0].cancel()
+    assert tired[2].cancel()
+    assert desk.ask([5])
+    assert desk.waiting == 2
+
+
+def test_of_each_request_one_job_in_turn(make: Callable[..., Desk[int]], work: Work) -> None:
+    desk = make(workers=1)
+    work.gate.clear()
+    desk.ask([1])
+    assert work.begun.acquire(timeout=PATIENCE)
+    futures = desk.ask([20, 21, 22, 23]) + desk.ask([30]) + desk.ask([40, 41])
+    work.gate.set()
+    assert [one.result(PATIENCE) for one in futures] == [40, 42, 44, 46, 60, 80, 82]
+    assert work.batches == [[1], [20], [30], [40], [21], [41], [22], [23]]
+
+
+def test_more_at_once_than_may_wait(make: Callable[..., Desk[int]], work: Work) -> None:
+    desk = make(Limits(waiting=3, wait_seconds=PATIENCE), workers=1)
+    work.gate.clear()
+    desk.ask([1])
+    assert work.begun.acquire(timeout=PATIENCE)
+    desk.ask([2])
+    with pytest.raises(RefusedError):
+        desk.ask([3, 4, 5])
+    assert desk.ask([3, 4])
+
+
 def test_a_failure_is_of_its_own_batch(make: Callable[..., Desk[int]]) -> None:
     desk = make(workers=1)
     bad, good = desk.ask([13]), desk.ask([14])

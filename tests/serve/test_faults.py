@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -110,6 +113,42 @@ def test_an_end_under_load_loses_nothing(home: Path, texts: list[str], library: 
         assert told == {"200": asking.statuses[200]}  # whatever it took in was answered, and its answer arrived
         for text, result in asking.replies:
             assert [(hit["doc_id"], hit["score"], hit["docid"]) for hit in result["hits"]] == wanted[text]
+
+
+def ask_for_long(address: str) -> None:
+    for _ in range(5000):
+        httpx.get(address, timeout=2)
+
+
+def test_a_signal_in_the_middle_of_a_log_line(home: Path) -> None:
+    """Nobody reads the log for a while, so a line of it is half written when the signal comes."""
+    command = [sys.executable, "-m", "pixnar.cli", "serve", str(home / "index"), "--port", "0", "--drain", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        address = json.loads(process.stderr.readline())["address"]
+        with pytest.raises(httpx.TimeoutException):  # when the pipe is full, and the server stands still in its log
+            ask_for_long(f"{address}/nothing")
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        lines = process.stderr.read().splitlines()
+        assert process.wait(30) == 0
+    assert [json.loads(line)["event"] for line in lines if b'"stop' in line] == ["stopping", "stopped"]
+
+
+def test_a_table_read_anew_by_a_change_is_not_mapped(copy: Path, texts: list[str]) -> None:
+    key = {"PIXNAR_API_KEY": "a key for the tests"}
+    with ServeProcess(copy, "--look", "0", environment=key) as server:
+        table = DocidTable.open(copy / "docids")
+        table.add("other", ["of another process"])
+        table.compact()
+        wish = {"documents": [{"doc_id": "mine", "docids": ["of this one"]}]}
+        headers = {"X-API-Key": key["PIXNAR_API_KEY"]}
+        httpx.post(f"{server.address}/docids", json=wish, headers=headers).raise_for_status()
+        assert ".pixnar" not in Path(f"/proc/{server.process.pid}/maps").read_text()
+        for path in (copy / "docids").glob("*.pixnar"):
+            emptied(path)
+        for text in [*texts[:20], "of another process", "of this one"]:
+            assert httpx.get(f"{server.address}/search", params={"q": text}).json()["results"][0]["hits"]
 
 
 def test_not_ready_while_it_ends(home: Path) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import re
 import socket
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,8 @@ import httpx
 import pytest
 from pixnar.benchmarks.serve_process import ServeProcess
 
+from pixnar.corpus import Document
+from pixnar.docids import DocidTable
 from pixnar.index import Index
 from tests.fit.corpora import WORDS
 from tests.serve.conftest import KEY
@@ -106,7 +111,8 @@ def test_explanations(server: ServeProcess, library: Index) -> None:
         ({"query": "x", "allow": ["d"] * 10_001}, ["allow", "at most 10000"]),
         ({"query": "x", "forbid": "d01"}, ["forbid", "list"]),
         ({"query": "x", "limit": 5}, ["limit", "not permitted"]),
-        (["x"], ["body", "object"]),
+        (["x"], ["body", "object", "application/json"]),
+        ({"query": "x", "where": "a = 1 or " * 2000}, ["where", "10000"]),
     ],
 )
 def test_what_is_wrong_with_a_search(server: ServeProcess, wish: Any, words: list[str]) -> None:
@@ -148,7 +154,9 @@ def test_bodies_that_are_wrong(server: ServeProcess, body: bytes) -> None:
 
 def test_bodies_that_are_too_long(server: ServeProcess) -> None:
     body = json.dumps({"query": "x" * 10_000_000}).encode()
-    refused(httpx.post(f"{server.address}/search", content=body), 413, "1,048,576 bytes")
+    long = httpx.post(f"{server.address}/search", content=body)
+    refused(long, 413, "1,048,576 bytes")
+    assert long.headers["connection"] == "close"
 
     def parts() -> Any:  # nobody says beforehand how much will come
         for _ in range(200):
@@ -172,6 +180,10 @@ def test_addresses_and_methods(server: ServeProcess) -> None:
     assert wrong.headers["allow"] == "GET, POST"
     assert httpx.get(f"{server.address}/health").json() == {"status": "ok"}
     assert httpx.get(f"{server.address}/ready").json() == {"status": "ready"}
+    for path in ("/", "/health", "/ready", "/search?q=balin"):
+        head = httpx.head(f"{server.address}{path}")
+        assert (head.status_code, head.content) == (200, b"")
+    refused(httpx.get(f"{server.address}/search/?q=x"), 404)
     info = httpx.get(f"{server.address}/info").json()
     assert (info["documents"], info["keys"], info["live_changes"]) == (40, ["country", "price"], False)
     schema = httpx.get(f"{server.address}/openapi.json").json()
@@ -228,6 +240,7 @@ def test_live_changes(copy: Path, tmp_path: Path) -> None:
         refused(httpx.post(url, json=new, headers={"X-API-Key": KEY + "x"}), 401)
         refused(httpx.post(url, json=new, headers=[(b"Authorization", "Bearer é".encode())]), 401)
         refused(httpx.delete(url, params={"doc_id": "d01"}), 401)
+        refused(httpx.post(url, content=b"{"), 401)  # whoever has no key learns nothing else
         mine = {"X-API-Key": KEY}
         reply = httpx.post(url, json=new, headers=mine)
         assert reply.json()["documents"] == 41
@@ -235,13 +248,20 @@ def test_live_changes(copy: Path, tmp_path: Path) -> None:
         assert [(hit["doc_id"], hit["title"]) for hit in found] == [("new", "New")]
         assert Index.load(copy).search("balin of the east", 1)[0].doc_id == "new"  # on disk, too
         again = {"documents": [{"doc_id": "new", "docids": ["demor again"]}]}
-        httpx.post(url, json=again, headers={"Authorization": f"Bearer {KEY}"}).raise_for_status()
+        httpx.post(url, json=again, headers={"Authorization": f"bearer {KEY}"}).raise_for_status()
         assert search(server, query="demor again", k=1)["results"][0]["hits"][0]["title"] == "New"
         gone = httpx.delete(url, params={"doc_id": "new", "docid": "demor again"}, headers=mine)
         assert gone.json()["documents"] == 41
         assert httpx.delete(url, params={"doc_id": "new"}, headers=mine).json()["documents"] == 40
         assert search(server, query="balin of the east", where="price = 99")["results"][0]["hits"] == []
+        deep: Any = "x"
+        for _ in range(40):
+            deep = [deep]
         wrongs: list[Any] = [
+            {"documents": [{"doc_id": "d", "docids": ["x"], "metadata": {"a": [float("nan")]}}]},
+            {"documents": [{"doc_id": "d", "docids": ["x"], "metadata": {"a": float("inf")}}]},
+            {"documents": [{"doc_id": "d", "docids": ["x"], "metadata": {"a": deep}}]},
+            {"documents": [{"doc_id": "d", "docids": ["x"], "metadata": {"\ud800": 1}}]},
             {"documents": []},
             {"documents": [{"doc_id": "", "docids": ["x"]}]},
             {"documents": [{"doc_id": "d", "docids": []}]},
@@ -268,8 +288,10 @@ def test_what_cannot_be_served(home: Path, tmp_path: Path) -> None:
         taken.listen()
         fails("choose another --host or --port", "serve", home / "index", "--port", str(taken.getsockname()[1]))
     fails("cannot read keys", "serve", home / "index", "--api-keys", tmp_path / "nothing")
-    (tmp_path / "short").write_text("short\n")
-    fails("less than 16 characters", "serve", home / "index", "--api-keys", tmp_path / "short")
+    (tmp_path / "short").write_text("  # a comment as long as a key\nshort\n")
+    fails("API key 1 has less than 16 characters", "serve", home / "index", "--api-keys", tmp_path / "short")
+    (tmp_path / "strange").write_text("sixteen or more é characters\n")
+    fails("not ASCII", "serve", home / "index", "--api-keys", tmp_path / "strange")
 
 
 def test_a_slow_sender_is_not_waited_for(home: Path) -> None:
@@ -296,3 +318,78 @@ def test_a_device_answers_in_batches(home: Path) -> None:
         alone = float(re.search(r'pixnar_batch_queries_bucket{le="1.0"} (\S+)', figures)[1])  # type: ignore[index]
         batches = float(re.search(r"pixnar_batch_queries_count (\S+)", figures)[1])  # type: ignore[index]
         assert alone < batches < len(texts)
+
+
+def test_changes_at_the_same_time(copy: Path) -> None:
+    """What two clients say of one document at once is both said."""
+    with ServeProcess(copy, environment={"PIXNAR_API_KEY": KEY}) as server, ThreadPoolExecutor(2) as pool:
+        for number in range(20):
+
+            def tell(fact: dict[str, Any], doc_id: str = f"n{number}") -> None:
+                wish = {"documents": [{"doc_id": doc_id, "docids": [f"name of {doc_id}"], **fact}]}
+                httpx.post(f"{server.address}/docids", json=wish, headers={"X-API-Key": KEY}).raise_for_status()
+
+            list(pool.map(tell, [{"title": "T"}, {"metadata": {"price": 7}}]))
+            hit = search(server, query=f"name of n{number}", k=1)["results"][0]["hits"][0]
+            assert (hit["doc_id"], hit["title"], hit["metadata"]) == (f"n{number}", "T", {"price": 7})
+        twice = [
+            {"doc_id": "d00", "docids": ["one"], "title": "U"},
+            {"doc_id": "d00", "docids": ["two"], "metadata": {}},
+        ]
+        wish = {"documents": twice}
+        httpx.post(f"{server.address}/docids", json=wish, headers={"X-API-Key": KEY}).raise_for_status()
+        hit = search(server, query="two", k=1)["results"][0]["hits"][0]
+        assert (hit["doc_id"], hit["title"], hit["metadata"]) == ("d00", "U", {})
+
+
+def test_a_table_that_another_process_holds(copy: Path) -> None:
+    wish = {"documents": [{"doc_id": "d", "docids": ["x"]}]}
+    with (
+        ServeProcess(copy, environment={"PIXNAR_API_KEY": KEY}) as server,
+        open(copy / "docids" / "lock", "ab") as held,
+    ):
+        fcntl.flock(held, fcntl.LOCK_EX)
+        reply = httpx.post(f"{server.address}/docids", json=wish, headers={"X-API-Key": KEY}, timeout=20)
+        refused(reply, 503, "try again")
+        assert reply.headers["retry-after"] == "1"
+        assert str(copy) not in reply.text
+        assert "another process" in server.wait_for("change-failed")["reason"]
+
+
+def test_metadata_that_json_cannot_hold(copy: Path) -> None:
+    """A corpus may bring what a request may not."""
+    nested: Any = 1
+    for _ in range(200):
+        nested = [nested]
+    facts = {"a": float("nan"), "b": [float("inf"), 1.5], "c": nested}
+    DocidTable.open(copy / "docids").add("odd", ["an odd document"], Document("odd", "Odd", "", facts))
+    with ServeProcess(copy) as server:
+        reply = httpx.get(f"{server.address}/search", params={"q": "an odd document", "k": 1})
+        hit = json.loads(reply.text, parse_constant=lambda name: pytest.fail(name))["results"][0]["hits"][0]
+        assert hit["doc_id"] == "odd"
+        assert hit["metadata"]["a"] is None
+        assert hit["metadata"]["b"] == [None, 1.5]
+
+
+def test_who_asks_for_much_does_not_stand_in_the_way(home: Path) -> None:
+    with ServeProcess(home / "index", "--workers", "1", "--cache", "0") as server, ThreadPoolExecutor(1) as pool:
+        busy = threading.Event()
+
+        def greedy() -> int:
+            answered = 0
+            while not busy.is_set():
+                reply = httpx.post(f"{server.address}/search", json={"query": WORDS[:64], "k": 10}, timeout=30)
+                answered += reply.status_code == 200
+            return answered
+
+        many = pool.submit(greedy)
+        try:
+            time.sleep(0.5)
+            with httpx.Client() as client:
+                statuses = [
+                    client.get(f"{server.address}/search", params={"q": "balin"}).status_code for _ in range(30)
+                ]
+        finally:
+            busy.set()
+        assert statuses == [200] * 30
+        assert many.result(60) >= 1

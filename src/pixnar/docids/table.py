@@ -258,6 +258,12 @@ class DocidTable:
                 position = self._disk.journal.append(change, self._disk.position)
                 self._apply([change], position)
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Inside this block no other thread changes the table: what is read of it is still so when it is changed."""
+        with self._changing:
+            yield
+
     def refresh(self) -> bool:
         """Take in what other processes changed; whether there was anything."""
         with self._changing:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.encode.protocol import TextEncoder
+from pixnar.encode.query_encoder import QueryEncoder, Timings
 
 Floats = NDArray[np.float32]
 
@@ -25,6 +26,12 @@ class CachedEncoder:
 
     def query_vectors(self, texts: Sequence[str], batch: int = 64) -> tuple[Floats, Floats]:
         """X [Q, s + 1, d] and the pooled vectors [Q, d] of normalised texts."""
+        x, pooled, _ = self.timed(texts, batch)
+        return x, pooled
+
+    def timed(self, texts: Sequence[str], batch: int = 64) -> tuple[Floats, Floats, Timings]:
+        """`query_vectors`, and how long its two steps took for the texts that were not known."""
+        spent = Timings(0.0, 0.0)
         with self._lock:
             found = {text: self._known[text] for text in texts if text in self._known}
             for text in found:
@@ -32,9 +39,12 @@ class CachedEncoder:
             self.hits += sum(text in found for text in texts)
         new = [text for text in dict.fromkeys(texts) if text not in found]
         if new or not texts:
-            x, pooled = self.encoder.query_vectors(new, batch)
+            if isinstance(self.encoder, QueryEncoder):
+                x, pooled, spent = self.encoder.timed(new, batch)
+            else:
+                x, pooled = self.encoder.query_vectors(new, batch)
             if not texts:
-                return x, pooled
+                return x, pooled, spent
             found |= {text: (x[i].copy(), pooled[i].copy()) for i, text in enumerate(new)}
             with self._lock:
                 self.misses += len(new)
@@ -42,4 +52,5 @@ class CachedEncoder:
                     self._known[text] = found[text]
                 while len(self._known) > self.size:
                     self._known.popitem(last=False)
-        return np.stack([found[text][0] for text in texts]), np.stack([found[text][1] for text in texts])
+        x, pooled = (np.stack([found[text][part] for text in texts]) for part in (0, 1))
+        return x, pooled, spent

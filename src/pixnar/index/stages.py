@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pixnar.encode import QueryEncoder
+from pixnar.encode import CachedEncoder, QueryEncoder
 from pixnar.index.engine import EVERYTHING, Laps, Query, Wanted
 from pixnar.search import Hit, SlotScores
 from pixnar.vocab import normalize
@@ -19,7 +19,7 @@ def prepared(index: Index, texts: Sequence[str]) -> tuple[list[Query], Laps]:
     lap, engine = Laps(), index.engine
     normal = [normalize(text) for text in texts]
     lap("tokenise")
-    if isinstance(index.encoder, QueryEncoder):
+    if isinstance(index.encoder, QueryEncoder | CachedEncoder):
         x, pooled, spent = index.encoder.timed(normal)
         lap("encode")
         lap.spent["tokenise"] += spent.tokenise

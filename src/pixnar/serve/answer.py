@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pixnar.errors import PixnarError
 from pixnar.index import Index
 from pixnar.index.engine import Laps, Query, Wanted
 from pixnar.index.explain import explain
 from pixnar.index.stages import answered, prepared
 from pixnar.search import Hit
+from pixnar.serve.replies import to_json
 
 Watch = Callable[[str, float], None]
 
@@ -27,25 +27,29 @@ class Job:
     explain: bool = False
 
 
-def answers(index: Index, jobs: Sequence[Job], watch: Watch | None = None) -> list[dict[str, Any] | PixnarError]:
-    """A result for each job, or why there is none; `watch` is told the seconds of each stage."""
-    queries, lap = prepared(index, [job.text for job in jobs])
-    done = [_answer(index, job, query, lap) for job, query in zip(jobs, queries, strict=True)]
-    if watch is not None:
+def answers(index: Index, jobs: Sequence[Job], watch: Watch | None = None) -> list[bytes | Exception]:
+    """A result in JSON for each job, or why there is none; `watch` is told the seconds of each stage."""
+    quick = [job for job in jobs if not job.explain]
+    queries, lap = prepared(index, [job.text for job in quick])
+    ready = dict(zip(map(id, quick), queries, strict=True))
+    done = [_answer(index, job, ready.get(id(job)), lap) for job in jobs]
+    if watch is not None and quick:
         for stage, microseconds in lap.spent.items():
-            watch(stage, microseconds / 1e6 / len(jobs))
+            watch(stage, microseconds / 1e6 / len(quick))
     return done
 
 
-def _answer(index: Index, job: Job, query: Query, lap: Laps) -> dict[str, Any] | PixnarError:
+def _answer(index: Index, job: Job, query: Query | None, lap: Laps) -> bytes | Exception:
+    """Of an explained answer only the explanation knows how long its stages took."""
     try:
-        if job.explain:
+        if query is None:
             told: dict[str, Any] | None = explain(index, job.text, job.k, job.wanted, job.threshold)
+            hits = [Hit(hit["doc_id"], hit["score"], hit["docid"]) for hit in told["hits"]]  # type: ignore[index]
         else:
             told = None
-        _, hits = answered(index, query, job.k, job.wanted, job.threshold, lap)
-        return {"query": job.text, "hits": _told(index, hits), "explanation": told}
-    except PixnarError as error:
+            _, hits = answered(index, query, job.k, job.wanted, job.threshold, lap)
+        return to_json({"query": job.text, "hits": _told(index, hits), "explanation": told})
+    except Exception as error:  # one query's failure is not that of those it is answered with
         return error
 
 

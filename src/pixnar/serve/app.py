@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Annotated, Any
@@ -12,13 +13,13 @@ from typing import Annotated, Any
 from fastapi import Body, FastAPI, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 import pixnar
+from pixnar.docids.filters import parse
 from pixnar.errors import FileFormatError, PixnarError
 from pixnar.index.index import wanted_of
-from pixnar.serve.answer import Job, answers
+from pixnar.serve.answer import Job
 from pixnar.serve.asked import (
     Addition,
     ChangeOut,
@@ -31,15 +32,12 @@ from pixnar.serve.asked import (
     SearchOut,
     StateOut,
 )
-from pixnar.serve.change import add, remove
-from pixnar.serve.desk import Desk
+from pixnar.serve.change import ChangeError, add, remove
+from pixnar.serve.description import methods_of, with_limits
 from pixnar.serve.gate import Gate
-from pixnar.serve.keys import Keys
 from pixnar.serve.limits import Limits, RefusedError
-from pixnar.serve.logs import Log
-from pixnar.serve.metrics import Metrics
-from pixnar.serve.replies import json_reply, refusal
-from pixnar.serve.shelf import Shelf
+from pixnar.serve.replies import json_reply, refusal, to_json
+from pixnar.serve.server import Server
 
 _CALM = {429: "too much is asked at once", 503: "the server is starting or shutting down"}
 _TELL = {
@@ -60,50 +58,12 @@ _CHANGE: dict[int | str, dict[str, Any]] = {
         503: _CALM[503],
     }.items()
 }
+_Authorization = Annotated[str | None, Header(description="Bearer KEY; looked at before the body is read.")]
+_ApiKey = Annotated[str | None, Header(description="The same key, if there is no Authorization.")]
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-
-
-class Server:
-    """All that a running server has: the index, who waits for it, what is counted, and whether it is closing."""
-
-    def __init__(self, shelf: Shelf, desk: Desk[Job], metrics: Metrics, limits: Limits, keys: Keys, log: Log) -> None:
-        self.shelf, self.desk, self.metrics, self.limits, self.keys, self.log = shelf, desk, metrics, limits, keys, log
-        self.draining = False
-
-
-def make_server(
-    shelf: Shelf,
-    limits: Limits | None = None,
-    *,
-    keys: Keys | None = None,
-    workers: int = 2,
-    batch: int = 1,
-    log: Log | None = None,
-) -> Server:
-    """A desk with workers in front of a shelf, and their figures."""
-    limits = limits or Limits()
-
-    def work(jobs: Sequence[Job]) -> Sequence[Any]:
-        return answers(shelf.index, jobs, lambda stage, seconds: metrics.stages.labels(stage).observe(seconds))
-
-    def watch(waited: float, taken: int) -> None:
-        metrics.stages.labels("wait").observe(waited)
-        metrics.batches.observe(taken)
-
-    desk: Desk[Job] = Desk(work, limits, workers=workers, batch=batch, seconds=shelf.seconds, watch=watch)
-    metrics = Metrics(
-        {
-            "queue_queries": ("Queries that wait for a worker.", lambda: desk.waiting),
-            "running_queries": ("Queries that are worked on.", lambda: desk.running),
-            "index_swaps": ("Times that a new index was put in force.", lambda: shelf.swaps),
-            "index_refusals": ("Times that the index folder could not be used.", lambda: shelf.refusals),
-            "documents": ("Documents that can be found.", lambda: shelf.index.table.documents),
-        }
-    )
-    return Server(shelf, desk, metrics, limits, keys or Keys([]), log or Log())
 
 
 def make_app(server: Server, *, log_queries: bool = False, access_log: bool = True) -> FastAPI:
@@ -122,6 +82,7 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
         description="Search that generates the names of the documents it finds.",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         lifespan=life,
     )
     _errors(app, server)
@@ -130,24 +91,14 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
         began = time.perf_counter()
         texts = [wish.query] if isinstance(wish.query, str) else wish.query
         _check(wish, texts, limits)
-        wanted = wanted_of(wish.allow, wish.forbid, wish.where, wish.width if wish.decode == "beam" else 0)
+        where = None if wish.where is None else parse(wish.where)
+        wanted = wanted_of(wish.allow, wish.forbid, where, wish.width if wish.decode == "beam" else 0)
         jobs = [Job(text, wish.k, wanted, wish.threshold, wish.explain) for text in texts]
         request.state.facts = {"queries": len(jobs), "k": wish.k} | ({"text": texts} if log_queries else {})
-        futures = [asyncio.wrap_future(future) for future in desk.ask(jobs)]
-        try:
-            async with asyncio.timeout(limits.timeout_seconds):
-                results = [await future for future in futures]
-        except TimeoutError:
-            for future in futures:
-                future.cancel()
-            raise RefusedError(
-                504, f"no answer within {limits.timeout_seconds:g} s: ask for fewer queries or a smaller k"
-            ) from None
-        for result in results:
-            if isinstance(result, PixnarError):
-                raise result
-        spent = (time.perf_counter() - began) * 1e6
-        return json_reply({"index": shelf.name, "microseconds": round(spent, 1), "results": results})
+        results = await _patiently(request, desk.ask(jobs), limits.timeout_seconds)
+        spent = round((time.perf_counter() - began) * 1e6, 1)
+        head = b'{"index": %s, "microseconds": %s, "results": [' % (to_json(shelf.name), to_json(spent))
+        return json_reply(head + b", ".join(results) + b"]}")
 
     @app.post("/search", response_model=SearchOut, responses=_SEARCH, tags=["search"])
     async def search(request: Request, wish: Annotated[Search, Body()]) -> Response:
@@ -159,13 +110,6 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
         """The same for one query, in an address."""
         return await searched(request, wish.whole())
 
-    def opened(authorization: str | None, x_api_key: str | None) -> None:
-        if not server.keys:
-            raise RefusedError(403, "live changes are off: start the server with an API key to allow them")
-        given = x_api_key or (authorization or "").removeprefix("Bearer ").strip()
-        if not given or not server.keys.opens(given):
-            raise RefusedError(401, "no API key, or a wrong one: send it as X-API-Key or Authorization: Bearer KEY")
-
     def changed() -> Response:
         table = shelf.index.table
         return json_reply({"documents": table.documents, "pairs": table.pairs})
@@ -173,11 +117,10 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
     @app.post("/docids", response_model=ChangeOut, responses=_CHANGE, tags=["live changes"])
     async def add_docids(
         wish: Annotated[Addition, Body()],
-        authorization: Annotated[str | None, Header()] = None,
-        x_api_key: Annotated[str | None, Header()] = None,
+        authorization: _Authorization = None,
+        x_api_key: _ApiKey = None,
     ) -> Response:
         """Let docids name documents, new or known; searches find them at once, and they are on disk."""
-        opened(authorization, x_api_key)
         await run_in_threadpool(add, shelf.index.table, wish, limits)
         return changed()
 
@@ -187,11 +130,10 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
         docid: Annotated[
             list[Docid], Query(default_factory=list, description="Remove these docids; with doc_id, of it alone.")
         ],
-        authorization: Annotated[str | None, Header()] = None,
-        x_api_key: Annotated[str | None, Header()] = None,
+        authorization: _Authorization = None,
+        x_api_key: _ApiKey = None,
     ) -> Response:
         """Remove documents, or docids, or the docids of a document. What is not there need not be removed."""
-        opened(authorization, x_api_key)
         await run_in_threadpool(remove, shelf.index.table, doc_id, docid, limits)
         return changed()
 
@@ -231,7 +173,7 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
                 "vocabulary": index.table.vocab_size,
                 "slots": index.engine.scorer.slots,
                 "sources": ["docids"] if fusion is None else list(fusion.weights),
-                "keys": list(index.table.snapshot().documents.columns.keys),
+                "keys": list(index.table.snapshot().keys(0)),
                 "limits": {
                     "k": limits.k,
                     "query_characters": limits.query_characters,
@@ -244,7 +186,7 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
 
     for path, name in (("/", "index.html"), ("/docs", "docs.html")):
         app.get(path, include_in_schema=False)(_page(name))
-    app.openapi = _with_limits(app, limits)  # type: ignore[method-assign]
+    app.openapi = with_limits(app, limits)  # type: ignore[method-assign]
     app.add_middleware(Gate, server=server, access_log=access_log)
     return app
 
@@ -257,6 +199,31 @@ def _page(name: str) -> Callable[[], Awaitable[Response]]:
         return Response(content, media_type="text/html; charset=utf-8", headers=headers)
 
     return page
+
+
+async def _patiently(request: Request, futures: list[Future[Any]], seconds: float) -> list[bytes]:
+    """The answers, if they come in time and whoever asked still waits; if not, nobody need work for them."""
+    answers = asyncio.gather(*map(asyncio.wrap_future, futures))
+    gone = asyncio.create_task(_hung_up(request))
+    try:
+        both: list[asyncio.Future[Any]] = [answers, gone]
+        await asyncio.wait(both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if not answers.done():
+            if gone.done():
+                raise RefusedError(499, "whoever asked has hung up")
+            raise RefusedError(504, f"no answer within {seconds:g} s: ask for fewer queries or a smaller k")
+        for result in answers.result():
+            if isinstance(result, Exception):
+                raise result
+        return answers.result()
+    finally:
+        gone.cancel()
+        answers.cancel()
+
+
+async def _hung_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _check(wish: Search, texts: Sequence[str], limits: Limits) -> None:
@@ -292,70 +259,35 @@ def _errors(app: FastAPI, server: Server) -> None:
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        line = {404: "there is no such address: see /docs", 405: "this address does not take that method: see /docs"}
+        line = {
+            400: "the body cannot be read: send JSON in UTF-8, not nested too deep, as /docs shows it",
+            404: "there is no such address: see /docs",
+            405: "this address does not take that method: see /docs",
+        }
         headers = {name.lower(): value for name, value in (error.headers or {}).items()}
         if error.status_code == 405:
-            headers["allow"] = ", ".join(_methods(app, request.url.path))
+            headers["allow"] = ", ".join(methods_of(app, request.url.path))
         return json_reply({"error": line.get(error.status_code, str(error.detail))}, error.status_code, headers)
 
     @app.exception_handler(PixnarError)
     async def ours(request: Request, error: Exception) -> Response:
         if isinstance(error, FileFormatError):
-            return await unexpected(request, error)
+            raise error  # not the asker's fault: the gate tells
+        if isinstance(error, ChangeError):
+            server.log("change-failed", level="error", route=request.url.path, reason=str(error))
+            return refusal(
+                RefusedError(503, "the docids cannot be changed now: try again; the server's log says why", 1)
+            )
         return json_reply({"error": str(error)}, 400)
-
-    @app.exception_handler(Exception)
-    async def unexpected(request: Request, error: Exception) -> Response:
-        server.metrics.errors.inc()
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        server.log("error", level="error", route=request.url.path, reason=reason, at=_where(error))
-        return json_reply({"error": "the server failed at this request; its log says why"}, 500)
 
 
 def _line(error: RequestValidationError) -> str:
     """The first thing that is wrong with a request."""
     first = error.errors()[0]
+    if tuple(first["loc"]) == ("body",):
+        return "the body is no JSON object: send one, with Content-Type: application/json, as /docs shows it"
     where = ".".join(str(part) for part in first["loc"][1:] if "[" not in str(part) and part != "str")
     message = str(first["msg"]).removeprefix("Value error, ")
     if first["type"] == "json_invalid":
         return "the body is no JSON: send an object as /docs shows it"
-    return f"{where or 'body'}: {message[:1].lower()}{message[1:]}; see /docs"
-
-
-def _methods(app: FastAPI, path: str) -> list[str]:
-    """What an address takes."""
-    routes = [route for route in app.routes if isinstance(route, APIRoute) and route.path == path]
-    return sorted({method for route in routes for method in route.methods or ()})
-
-
-def _with_limits(app: FastAPI, limits: Limits) -> Callable[[], dict[str, Any]]:
-    """The description of the API, in which fields have the limits of this server."""
-
-    def described() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            schema = FastAPI.openapi(app)
-            text = {"type": "string", "pattern": r"\S", "maxLength": limits.query_characters}
-            fields = schema["components"]["schemas"]["Search"]["properties"]
-            fields["query"]["anyOf"] = [
-                text,
-                {"type": "array", "items": text, "minItems": 1, "maxItems": limits.queries},
-            ]
-            fields["k"]["maximum"], fields["width"]["maximum"] = limits.k, limits.width
-            for name in ("allow", "forbid"):
-                fields[name]["anyOf"][0]["maxItems"] = limits.ids
-            for parameter in schema["paths"]["/search"]["get"]["parameters"]:
-                name, more = parameter["name"], parameter["schema"]
-                more.update({"q": text, "k": {"maximum": limits.k}, "width": {"maximum": limits.width}}.get(name, {}))
-        return app.openapi_schema or {}
-
-    return described
-
-
-def _where(error: BaseException) -> list[str]:
-    """The last places a failure came through."""
-    places, trace = [], error.__traceback__
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        places.append(f"{code.co_filename.rpartition('/')[2]}:{trace.tb_lineno} {code.co_name}")
-        trace = trace.tb_next
-    return places[-5:]
+    return f"{where[:100] or 'body'}: {message[:1].lower()}{message[1:300]}; see /docs"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -16,10 +17,32 @@ def _writable(text: str) -> str:
     return text
 
 
+def _plain(metadata: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Metadata that every JSON reader can read."""
+    _check_plain(metadata, 0)
+    return metadata
+
+
+def _check_plain(value: Any, depth: int) -> None:
+    if depth > _DEEPEST:
+        raise ValueError(f"is nested deeper than {_DEEPEST} levels; make it flatter")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"has the value {value}, which JSON cannot hold; send a number or null")
+    if isinstance(value, str):
+        _writable(value)
+    for inside in (
+        [*value.keys(), *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
+        _check_plain(inside, depth + 1)
+
+
+_DEEPEST = 32  # levels of metadata
 Text = Annotated[str, AfterValidator(_writable)]
+Where = Annotated[Text, Field(max_length=10_000)]
 DocumentId = Annotated[Text, Field(min_length=1, max_length=1000)]
 Docid = Annotated[Text, Field(pattern=r"\S")]
 Number = Annotated[float, Field(allow_inf_nan=False)]
+_MOST = 1_000_000  # of anything; a server's own limits are lower
 _STRICT = ConfigDict(extra="forbid", strict=True)
 
 
@@ -31,15 +54,15 @@ class Search(BaseModel):
     }
 
     query: Text | list[Text] = Field(description="What to look for; a list is answered in its order.")
-    k: int = Field(10, ge=1, description="Documents wanted for each query.")
+    k: int = Field(10, ge=1, le=_MOST, description="Documents wanted for each query.")
     threshold: Number | None = Field(None, description="Leave out documents that score less.")
-    where: Text | None = Field(None, description='Only documents whose metadata meets this, e.g. country = "de".')
+    where: Where | None = Field(None, description='Only documents whose metadata meets this, e.g. country = "de".')
     allow: list[Text] | None = Field(None, description="Only these documents.")
     forbid: list[Text] | None = Field(None, description="None of these documents.")
     decode: Literal["exact", "beam"] = Field(
         "exact", description="exact: the best there are; beam: the paper's way, where docids alone rank."
     )
-    width: int = Field(100, ge=1, description="Of the beam.")
+    width: int = Field(100, ge=1, le=_MOST, description="Of the beam.")
     explain: bool = Field(False, description="Also say how each answer came about; takes longer.")
 
 
@@ -49,11 +72,11 @@ class SearchLine(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     q: Text = Field(description="What to look for.")
-    k: int = Field(10, ge=1, description="Documents wanted.")
+    k: int = Field(10, ge=1, le=_MOST, description="Documents wanted.")
     threshold: Number | None = Field(None, description="Leave out documents that score less.")
-    where: Text | None = Field(None, description='Only documents whose metadata meets this, e.g. country = "de".')
+    where: Where | None = Field(None, description='Only documents whose metadata meets this, e.g. country = "de".')
     decode: Literal["exact", "beam"] = Field("exact", description="exact, or beam: the paper's way.")
-    width: int = Field(100, ge=1, description="Of the beam.")
+    width: int = Field(100, ge=1, le=_MOST, description="Of the beam.")
     explain: bool = Field(False, description="Also say how the answer came about; takes longer.")
 
     def whole(self) -> Search:
@@ -69,7 +92,9 @@ class Named(BaseModel):
     doc_id: DocumentId
     docids: list[Docid] = Field(min_length=1, description="Short texts that name the document.")
     title: Text | None = Field(None, description="Of the document; without one a known document keeps its own.")
-    metadata: dict[str, Any] | None = Field(None, description="What filters may ask about.")
+    metadata: Annotated[dict[str, Any] | None, AfterValidator(_plain)] = Field(
+        None, description="What filters may ask about; without it a known document keeps its own."
+    )
 
 
 class Addition(BaseModel):

@@ -20,6 +20,7 @@ from pixnar.serve.limits import Limits, RefusedError
 
 Job = TypeVar("Job")
 _PATIENCE = 3.0  # how many times an unhurried answer's time a query may wait, if no limit was given
+_ALWAYS = 2  # requests that may wait for each worker, however slow it is at the moment
 _MEMORY = 0.05  # weight of the newest time in the running mean
 
 
@@ -31,7 +32,11 @@ class _Waiting(Generic[Job]):
 
 
 class Desk(Generic[Job]):
-    """`ask` puts jobs in the queue or refuses them all; `work` answers some of them, on a worker's thread."""
+    """`ask` puts jobs in the queue or refuses them all; `work` answers some of them, on a worker's thread.
+
+    Whoever asks for many at once waits for them in turn with the others: of each request one job is taken, then of the
+    next.
+    """
 
     def __init__(
         self,
@@ -46,7 +51,7 @@ class Desk(Generic[Job]):
         """`seconds` is what a query takes at first guess; `watch` is told how long the first waited, and how many."""
         self._work, self._limits, self._batch, self._watch = work, limits, max(1, batch), watch
         self._seconds = self._unhurried = seconds
-        self._queue: deque[_Waiting[Job]] = deque()
+        self._queue: deque[deque[_Waiting[Job]]] = deque()  # a row of jobs for each request
         self._changed = threading.Condition()
         self._running = 0
         self._closing = False
@@ -57,7 +62,8 @@ class Desk(Generic[Job]):
     @property
     def waiting(self) -> int:
         """Queries that nobody works on yet."""
-        return len(self._queue)
+        with self._changed:
+            return sum(map(len, self._queue))
 
     @property
     def running(self) -> int:
@@ -65,34 +71,55 @@ class Desk(Generic[Job]):
         return self._running
 
     def calibrate(self, seconds: float) -> None:
-        """How long a query takes when nobody else asks; measured before the first comes in."""
-        self._seconds = self._unhurried = seconds
+        """How long a query takes when nobody else asks: another index takes another time."""
+        with self._changed:
+            self._seconds = self._unhurried = seconds
 
     def expected_wait(self) -> float:
-        """Seconds until a worker would take a query that came now."""
+        """Seconds until a worker would take the first query of a request that came now."""
         ahead = len(self._queue) + max(0, self._running - len(self._workers) + 1)
         return ahead * self._seconds / len(self._workers)
 
-    def full(self) -> RefusedError | None:
-        """Why nothing more is taken in now; None if there is room."""
+    def full(self, jobs: int = 1) -> RefusedError | None:
+        """Why so many more are not taken in now; None if there is room."""
+        with self._changed:
+            if self._closing:
+                return RefusedError(503, "the server is shutting down: ask again, or another server", 1)
+            if self._room(jobs):
+                return None
+            self._forget()
+            if self._room(jobs):
+                return None
+            waiting = sum(map(len, self._queue))
+            line = f"{waiting} queries wait already: ask again in a moment, or less often"
+            return RefusedError(429, line, math.ceil(self.expected_wait()))
+
+    def _room(self, jobs: int) -> bool:
+        if not self._queue:
+            return True
+        if sum(map(len, self._queue)) + jobs > self._limits.waiting:
+            return False
         limit = self._limits.wait_seconds or _PATIENCE * self._unhurried
-        wait = self.expected_wait()
-        if self._closing:
-            return RefusedError(503, "the server is shutting down: ask again, or another server", 1)
-        if len(self._queue) < self._limits.waiting and (wait <= limit or not self._queue):
-            return None
-        return RefusedError(
-            429, f"{len(self._queue)} queries wait already: ask again in a moment, or less often", math.ceil(wait)
-        )
+        return len(self._queue) < _ALWAYS * len(self._workers) or self.expected_wait() <= limit
+
+    def _forget(self) -> None:
+        """Leave out those who have given up."""
+        for row in list(self._queue):
+            left = [one for one in row if not one.done.cancelled()]
+            if len(left) < len(row):
+                row.clear()
+                row.extend(left)
+            if not row:
+                self._queue.remove(row)
 
     def ask(self, jobs: Sequence[Job]) -> list[Future[Any]]:
         """A future answer for each job; all are taken in, or none."""
         with self._changed:
-            refused = self.full()
+            refused = self.full(len(jobs))
             if refused is not None:
                 raise refused
             taken = [_Waiting(job) for job in jobs]
-            self._queue.extend(taken)
+            self._queue.append(deque(taken))
             self._changed.notify(len(taken))
         return [one.done for one in taken]
 
@@ -123,12 +150,15 @@ class Desk(Generic[Job]):
                 self._seconds += _MEMORY * (spent - self._seconds)
 
     def _take(self) -> list[_Waiting[Job]]:
-        """The longest waiting jobs whose askers have not given up; none when the desk has closed and all is done."""
+        """The next jobs whose askers have not given up; none when the desk has closed and all is done."""
         with self._changed:
             while True:
                 some: list[_Waiting[Job]] = []
                 while self._queue and len(some) < self._batch:
-                    one = self._queue.popleft()
+                    row = self._queue.popleft()
+                    one = row.popleft()
+                    if row:
+                        self._queue.append(row)
                     if one.done.set_running_or_notify_cancel():
                         some.append(one)
                 if some:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pixnar.serve.limits import RefusedError
-from pixnar.serve.replies import refusal
+from pixnar.serve.replies import json_reply, refusal
 
 if TYPE_CHECKING:
-    from pixnar.serve.app import Server
+    from pixnar.serve.server import Server
 
 _SAFE = [(b"x-content-type-options", b"nosniff"), (b"x-frame-options", b"DENY")]
 _KNOWN = {"/", "/docs", "/docids", "/health", "/info", "/metrics", "/openapi.json", "/ready", "/search"}
@@ -43,8 +43,16 @@ class Gate:
             await send(message)
 
         scope.setdefault("state", {})
+        inside = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope  # whose body the server leaves out
         try:
-            await self._through(scope, receive, answer, route)
+            await self._through(inside, receive, answer, route)
+        except Exception as error:  # none of the routes knew it: the asker is told nothing of it
+            self.server.metrics.errors.inc()
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            self.server.log("error", level="error", route=route, reason=reason, at=_places(error))
+            if not status:
+                failed = json_reply({"error": "the server failed at this request; its log says why"}, 500)
+                await failed(scope, receive, answer)
         finally:
             spent = time.perf_counter() - began
             self.server.metrics.requests.labels(route, str(status)).inc()
@@ -56,6 +64,8 @@ class Gate:
 
     async def _through(self, scope: Scope, receive: Receive, send: Send, route: str) -> None:
         refused = self.server.desk.full() if route == "/search" else None
+        if route == "/docids":
+            refused = self._locked(dict(scope["headers"]))
         body = b""
         if refused is None:
             try:
@@ -75,6 +85,17 @@ class Gate:
             return {"type": "http.request", "body": body, "more_body": False}
 
         await self.app(scope, once, send)
+
+    def _locked(self, headers: dict[bytes, bytes]) -> RefusedError | None:
+        """Why live changes are not open to this request."""
+        keys = self.server.keys
+        if not keys:
+            return RefusedError(403, "live changes are off: start the server with an API key to allow them")
+        scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        given = token.strip() if scheme.lower() == "bearer" else headers.get(b"x-api-key", b"").decode("latin-1")
+        if given and keys.opens(given):
+            return None
+        return RefusedError(401, "no API key, or a wrong one: send it as X-API-Key or Authorization: Bearer KEY")
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """The whole body, if it is short enough and comes soon enough."""
@@ -101,3 +122,13 @@ class Gate:
             raise RefusedError(
                 408, f"the body did not arrive within {limits.timeout_seconds:g} s: send it faster"
             ) from None
+
+
+def _places(error: BaseException) -> list[str]:
+    """The last places a failure came through."""
+    places, trace = [], error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        places.append(f"{code.co_filename.rpartition('/')[2]}:{trace.tb_lineno} {code.co_name}")
+        trace = trace.tb_next
+    return places[-5:]

@@ -39,16 +39,20 @@ class Keys:
 
 def read_keys(path: Path | None) -> Keys:
     """From a file with a key on each line, and from the environment."""
-    lines = [os.environ.get(VARIABLE, "")]
+    keys = [os.environ.get(VARIABLE, "").strip()]
     if path is not None:
         try:
-            lines += path.read_text().splitlines()
+            lines = [line.strip() for line in path.read_text().splitlines()]
+            keys += [line for line in lines if not line.startswith("#")]
         except (OSError, UnicodeDecodeError) as error:
             raise PixnarError(f"cannot read keys from {path}: {error}; give a text file, a key on each line") from error
-    keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    keys = [key for key in keys if key]
     short = [i for i, key in enumerate(keys, 1) if len(key) < _SHORTEST]
     if short:
         raise PixnarError(f"API key {short[0]} has less than {_SHORTEST} characters: make a longer one")
+    strange = [i for i, key in enumerate(keys, 1) if not key.isascii()]
+    if strange:
+        raise PixnarError(f"API key {strange[0]} is not ASCII, so no header can carry it: make another")
     return Keys(keys)
 
 

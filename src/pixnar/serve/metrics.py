@@ -29,6 +29,10 @@ class Metrics:
             "pixnar_batch_queries", "Queries that a worker took at once.", buckets=(1, 2, 4, 8, 16, 32), registry=mine
         )
         self.errors = Counter("pixnar_errors", "Requests that failed for a reason of the server's own.", registry=mine)
+        self.swaps = Counter("pixnar_index_swaps", "Times that a new index was put in force.", registry=mine)
+        self.refusals = Counter(
+            "pixnar_index_refusals", "Times that the index folder could not be used.", registry=mine
+        )
         for name, (what, function) in read.items():
             Gauge(f"pixnar_{name}", what, registry=mine).set_function(function)
 

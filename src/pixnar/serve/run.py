@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import signal
 import socket
 from dataclasses import dataclass, field
@@ -14,14 +15,16 @@ from typing import Any
 import uvicorn
 
 from pixnar.errors import PixnarError
-from pixnar.serve.app import Server, make_app, make_server
+from pixnar.serve.app import make_app
 from pixnar.serve.keys import Keys
 from pixnar.serve.limits import Limits
 from pixnar.serve.logs import Log, LogHandler
+from pixnar.serve.server import Server, make_server
 from pixnar.serve.shelf import Shelf
 
 _IDLE = 75  # seconds a connection may wait for its next request: longer than proxies keep theirs
-_LAST = 30  # seconds after which a closing server no longer waits for an answer to be fetched
+_LAST = 20  # seconds beside a request's own after which a closing server no longer waits for answers to be fetched
+_SILENCE = 0.2  # seconds between closing the door and hanging up on those who are in
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ def serve(folder: Path, settings: Settings) -> None:
             access_log=False,
             server_header=False,
             timeout_keep_alive=_IDLE,
-            timeout_graceful_shutdown=_LAST,
+            timeout_graceful_shutdown=_LAST + math.ceil(settings.limits.timeout_seconds),
             h11_max_incomplete_event_size=64 * 1024,
         )
         given.listen(1024)
@@ -96,13 +99,20 @@ class _Process(uvicorn.Server):
             self.force_exit = True
         if not self._mine.draining:
             self._mine.draining = True
-            self._mine.log("stopping", signal=signal.Signals(sig).name)
-            asyncio.get_running_loop().call_soon_threadsafe(self._later)
+            # A signal comes in the middle of anything, a line of the log included: the rest waits until that is done.
+            asyncio.get_running_loop().call_soon_threadsafe(self._later, signal.Signals(sig).name)
 
-    def _later(self) -> None:
-        asyncio.get_running_loop().call_later(self._drain, self._close)
+    def _later(self, name: str) -> None:
+        self._mine.log("stopping", signal=name)
+        asyncio.get_running_loop().call_later(self._drain, self._shut)
 
-    def _close(self) -> None:
+    def _shut(self) -> None:
+        """Let nobody new in; requests that are on their way over open connections still come."""
+        for server in self.servers:
+            server.close()
+        asyncio.get_running_loop().call_later(_SILENCE, self._leave)
+
+    def _leave(self) -> None:
         self.should_exit = True
 
 

@@ -36,11 +36,12 @@ class Shelf:
         self.folder, self._tell, self._cache, self._options = folder, tell, cache, options
         self._stop = threading.Event()
         self._watcher: threading.Thread | None = None
-        self.swaps = self.refusals = 0  # new indexes put in force, and times that the folder could not be used
+        self.listeners: list[Callable[[str], None]] = []  # who is told the names of events
         self._told = ""
         self._state = self._seen = self._files()
         self._table = self._table_files()
         self._refused: State | None = None
+        self._refused_table: State | None = None
         self._again = 0.0  # when a refused state is tried once more
         self.seconds = 0.01  # what a query takes
         self.index = self._load()
@@ -83,8 +84,7 @@ class Shelf:
             return False
         self.index, self._state, self._table = index, now, self._table_files()
         self._say_once("")
-        self.swaps += 1
-        self._tell("index-swapped", index=str(self.folder), documents=index.table.documents)
+        self._event("index-swapped", index=str(self.folder), documents=index.table.documents)
         return True
 
     def _look_often(self, every: float) -> None:
@@ -112,16 +112,19 @@ class Shelf:
         try:
             with in_memory():
                 if now != self._table:
+                    if now == self._refused_table and time.monotonic() < self._again:
+                        return
                     DocidTable.check(self.folder / DOCIDS)
                 changed = table.refresh()
         except (PixnarError, OSError) as error:
+            self._refused_table, self._again = now, time.monotonic() + _AGAIN
             self._say_once(f"{error}; the docids read before stay in force")
             return
         self._table = now
         self._say_once("")
         if changed:
             self.index.engine.warm_up()
-            self._tell("docids-refreshed", index=str(self.folder), documents=table.documents)
+            self._event("docids-refreshed", index=str(self.folder), documents=table.documents)
 
     def _table_files(self) -> State:
         """The same of the docid table, but for its journal and its lock."""
@@ -135,10 +138,14 @@ class Shelf:
         )
         return _states(path for path in mine if path.is_file())
 
+    def _event(self, name: str, **facts: Any) -> None:
+        self._tell(name, **facts)
+        for listener in self.listeners:
+            listener(name)
+
     def _say_once(self, line: str) -> None:
         if line and line != self._told:
-            self.refusals += 1
-            self._tell("index-refused", level="error", reason=line)
+            self._event("index-refused", level="error", reason=line)
         self._told = line
 
 
