@@ -87,7 +87,9 @@ class Nar(nn.Module):
         tensors = {f"slots.{name}": tensor.contiguous() for name, tensor in self.slots.state_dict().items()}
         tensors |= {f"head.{name}": tensor.contiguous() for name, tensor in self.head.state_dict().items()}
         tensors["log_z"] = self.log_z
-        save_file({name: tensor.detach().cpu() for name, tensor in tensors.items()}, where / "model.safetensors")
+        path = where / "model.safetensors"
+        save_file({name: tensor.detach().cpu() for name, tensor in tensors.items()}, path)
+        path.chmod(0o644)  # the library lets nobody but its owner read it, and a server may be somebody else
         settings = {
             "format": _FORMAT,
             "version": _VERSION,
