@@ -38,7 +38,7 @@ def serve(
     wait_ms: Annotated[
         float,
         typer.Option(
-            help="How long a query may have to wait; more get 429. 0 = three times what a query takes.", min=0
+            help="How long a query may have to wait; more get 429. 0 = twice what a query takes.", min=0
         ),
     ] = 0.0,
     timeout: Annotated[float, typer.Option(help="Seconds a request may take.", min=0.1)] = 10.0,

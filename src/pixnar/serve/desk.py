@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 from pixnar.serve.limits import Limits, RefusedError
 
 Job = TypeVar("Job")
-_PATIENCE = 3.0  # how many times an unhurried answer's time a query may wait, if no limit was given
+_PATIENCE = 2.0  # how many times an unhurried answer's time a query may wait, if no limit was given
 _ALWAYS = 2  # requests that may wait for each worker, however slow it is at the moment
 _MEMORY = 0.05  # weight of the newest time in the running mean
 

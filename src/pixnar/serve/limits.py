@@ -16,7 +16,7 @@ class Limits:
     width: int = 1000  # of a beam
     body_bytes: int = 1 << 20
     waiting: int = 512  # queries that wait, whatever time they will take
-    wait_seconds: float = 0.0  # how long a new query may have to wait; 0: three times what an unhurried query takes
+    wait_seconds: float = 0.0  # how long a new query may have to wait; 0: twice what an unhurried query takes
     timeout_seconds: float = 10.0  # for a request to arrive, and again to be answered
 
 
