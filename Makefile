@@ -73,7 +73,7 @@ sanitize: $(READY)
 SOAK_SECONDS ?= 600
 soak: $(READY) demo
 	$(BIN)/pixnar bench serve demo/index demo/corpus --soak $(SOAK_SECONDS) --json build/bench-serve.json
-	PIXNAR_SCHEMA_EXAMPLES=400 $(BIN)/pytest -q -s --timeout 1800 tests/serve/test_schema.py
+	PIXNAR_SCHEMA_EXAMPLES=500 $(BIN)/pytest -q -s --timeout 1800 tests/serve/test_schema.py
 
 FUZZ_SECONDS ?= 60
 fuzz: $(READY)

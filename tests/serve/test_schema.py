@@ -27,7 +27,7 @@ def test_nothing_that_is_asked_makes_it_fail(copy: Path, tmp_path: Path) -> None
         assert done.returncode == 0, done.stdout[-5000:]
         cases = re.search(r"([\d,]+) generated, ([\d,]+) passed", done.stdout)
         assert cases is not None, done.stdout[-2000:]
-        assert int(cases[1].replace(",", "")) >= 10 * EXAMPLES
+        assert int(cases[1].replace(",", "")) >= 3 * EXAMPLES
         print(cases[0])
         assert server.events("error") == []
         assert server.stop() == 0
