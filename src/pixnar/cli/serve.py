@@ -37,9 +37,7 @@ def serve(
     waiting: Annotated[int, typer.Option(help="Queries that may wait; more get 429.", min=1)] = 512,
     wait_ms: Annotated[
         float,
-        typer.Option(
-            help="How long a query may have to wait; more get 429. 0 = twice what a query takes.", min=0
-        ),
+        typer.Option(help="How long a query may have to wait; more get 429. 0 = twice what a query takes.", min=0),
     ] = 0.0,
     timeout: Annotated[float, typer.Option(help="Seconds a request may take.", min=0.1)] = 10.0,
     drain: Annotated[
