@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -18,6 +15,7 @@ from pixnar.demo.figures import MEASURES, Figures, build_baselines
 from pixnar.fit import fit
 from pixnar.index import Index
 from pixnar.recipe import Recipe, override
+from tests.evaluate.watching import watched
 from tests.fit.corpora import WORDS, settings, write_small
 from tests.model.tiny import save_encoder
 
@@ -39,7 +37,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_each_system_is_measured_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, bool]] = []
-    monkeypatch.setattr(Corpus, "qrels", _watched(Corpus.qrels, seen))
+    monkeypatch.setattr(Corpus, "qrels", watched(Corpus.qrels, seen))
     corpus = open_corpus(home / "corpus")
     made = Figures(home, QUERIES)
     assert made.missing == made.systems
@@ -104,16 +102,3 @@ def test_what_sources_add_is_the_score(home: Path, sources: str) -> None:
     else:
         added = sum(float(part.split()[-1]) for part in ranked[0].split(" + "))
         assert added == pytest.approx(hit["score"], abs=0.051 * len(index.engine.fusion.weights))
-
-
-def _watched(read: Any, seen: list[tuple[str, bool]]) -> Any:
-    def qrels(corpus: Corpus, split: str, progress: Any = None) -> Any:
-        frame: FrameType | None = sys._getframe(1)
-        inside = False
-        while frame is not None and not inside:
-            inside = frame.f_code.co_filename.endswith("evaluate/run.py")
-            frame = frame.f_back
-        seen.append((split, inside))
-        return read(corpus, split, progress)
-
-    return qrels

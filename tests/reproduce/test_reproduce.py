@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -19,6 +16,7 @@ from pixnar.reproduce import TABLES, Plan, reproduce, study
 from pixnar.reproduce.keywords import as_keywords
 from pixnar.reproduce.study import Judged, Study
 from pixnar.reproduce.systems import FUSED, UNFUSED
+from tests.evaluate.watching import watched
 from tests.fit.corpora import WORDS, write_small
 from tests.model.tiny import save_encoder
 from tests.test_cli import fails, pixnar
@@ -50,22 +48,9 @@ def asked(home: Path) -> list[tuple[str, bool]]:
     """All tables, made once; which splits were read, and whether `evaluate` did it."""
     seen: list[tuple[str, bool]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Corpus, "qrels", _watched(Corpus.qrels, seen))
+        patch.setattr(Corpus, "qrels", watched(Corpus.qrels, seen))
         reproduce(list(TABLES), plan(home, split="test"), say=lambda _: None)
     return seen
-
-
-def _watched(read: Any, seen: list[tuple[str, bool]]) -> Any:
-    def qrels(corpus: Corpus, split: str, progress: Any = None) -> Any:
-        frame: FrameType | None = sys._getframe(1)
-        inside = False
-        while frame is not None and not inside:
-            inside = frame.f_code.co_filename.endswith("evaluate/run.py")
-            frame = frame.f_back
-        seen.append((split, inside))
-        return read(corpus, split, progress)
-
-    return qrels
 
 
 def test_every_table_is_written(home: Path, asked: list[tuple[str, bool]]) -> None:

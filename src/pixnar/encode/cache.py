@@ -20,7 +20,6 @@ class CachedEncoder:
 
     def __init__(self, encoder: TextEncoder, size: int) -> None:
         self.encoder, self.size = encoder, size
-        self.hits = self.misses = 0
         self._known: OrderedDict[str, tuple[Floats, Floats]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -34,9 +33,9 @@ class CachedEncoder:
         spent = Timings(0.0, 0.0)
         with self._lock:
             found = {text: self._known[text] for text in texts if text in self._known}
-            for text in found:
-                self._known.move_to_end(text)
-            self.hits += sum(text in found for text in texts)
+            for text in texts:
+                if text in found:
+                    self._known.move_to_end(text)
         new = [text for text in dict.fromkeys(texts) if text not in found]
         if new or not texts:
             if isinstance(self.encoder, QueryEncoder):
@@ -47,7 +46,6 @@ class CachedEncoder:
                 return x, pooled, spent
             found |= {text: (x[i].copy(), pooled[i].copy()) for i, text in enumerate(new)}
             with self._lock:
-                self.misses += len(new)
                 for text in new:
                     self._known[text] = found[text]
                 while len(self._known) > self.size:

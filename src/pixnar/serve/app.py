@@ -39,13 +39,8 @@ from pixnar.serve.limits import Limits, RefusedError
 from pixnar.serve.replies import json_reply, refusal, to_json
 from pixnar.serve.server import Server
 
-_CALM = {429: "too much is asked at once", 503: "the server is starting or shutting down"}
-_TELL = {
-    400: "the request cannot be understood",
-    413: "it is too long",
-    422: "a field is wrong",
-    504: "it took too long",
-}
+_CALM = {429: "too much is asked at once", 503: "the server is shutting down", 504: "it took too long"}
+_TELL = {400: "the request cannot be understood", 413: "it is too long", 422: "a field is wrong"}
 _SEARCH: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorOut, "description": text} for status, text in {**_TELL, **_CALM}.items()
 }
@@ -55,7 +50,7 @@ _CHANGE: dict[int | str, dict[str, Any]] = {
         **_TELL,
         401: "no key was given, or a wrong one",
         403: "live changes are off",
-        503: _CALM[503],
+        503: "the docids cannot be changed now, or the server is shutting down",
     }.items()
 }
 _Authorization = Annotated[str | None, Header(description="Bearer KEY; looked at before the body is read.")]

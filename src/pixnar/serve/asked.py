@@ -46,19 +46,12 @@ _MOST = 1_000_000  # of anything; a server's own limits are lower
 _STRICT = ConfigDict(extra="forbid", strict=True)
 
 
-class Search(BaseModel):
-    """A search: one query or several, and what they have in common."""
+class Wishes(BaseModel):
+    """What may be wished of any search."""
 
-    model_config = _STRICT | {
-        "json_schema_extra": {"examples": [{"query": "sugar disease with kidney trouble", "k": 5}]}
-    }
-
-    query: Text | list[Text] = Field(description="What to look for; a list is answered in its order.")
     k: int = Field(10, ge=1, le=_MOST, description="Documents wanted for each query.")
     threshold: Number | None = Field(None, description="Leave out documents that score less.")
     where: Where | None = Field(None, description='Only documents whose metadata meets this, e.g. country = "de".')
-    allow: list[Text] | None = Field(None, description="Only these documents.")
-    forbid: list[Text] | None = Field(None, description="None of these documents.")
     decode: Literal["exact", "beam"] = Field(
         "exact", description="exact: the best there are; beam: the paper's way, where docids alone rank."
     )
@@ -66,18 +59,24 @@ class Search(BaseModel):
     explain: bool = Field(False, description="Also say how each answer came about; takes longer.")
 
 
-class SearchLine(BaseModel):
-    """The same in the address of a request."""
+class Search(Wishes):
+    """A search: one query or several, and what they have in common."""
+
+    model_config = _STRICT | {
+        "json_schema_extra": {"examples": [{"query": "sugar disease with kidney trouble", "k": 5}]}
+    }
+
+    query: Text | list[Text] = Field(description="What to look for; a list is answered in its order.")
+    allow: list[Text] | None = Field(None, description="Only these documents.")
+    forbid: list[Text] | None = Field(None, description="None of these documents.")
+
+
+class SearchLine(Wishes):
+    """The same for one query, in the address of a request."""
 
     model_config = ConfigDict(extra="forbid")
 
     q: Text = Field(description="What to look for.")
-    k: int = Field(10, ge=1, le=_MOST, description="Documents wanted.")
-    threshold: Number | None = Field(None, description="Leave out documents that score less.")
-    where: Where | None = Field(None, description='Only documents whose metadata meets this, e.g. country = "de".')
-    decode: Literal["exact", "beam"] = Field("exact", description="exact, or beam: the paper's way.")
-    width: int = Field(100, ge=1, le=_MOST, description="Of the beam.")
-    explain: bool = Field(False, description="Also say how the answer came about; takes longer.")
 
     def whole(self) -> Search:
         """As a search."""
