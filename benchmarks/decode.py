@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import heapq
 import json
-import multiprocessing
 import resource
 import tempfile
 import time
@@ -31,6 +30,7 @@ from pixnar.search.decoder import ENGINES
 from pixnar.storage import atomic_write, read_container, write_container
 from pixnar.vocab import Vocabulary, load_vocabulary
 
+from .apart import apart
 from .decode_queries import PROFILES, QueryMaker
 from .generate import generate_docids
 
@@ -257,11 +257,7 @@ def _table(folder: Path, size: int, console: Console) -> tuple[dict[str, Any], _
     notes = path.with_suffix(".json")
     if not notes.is_file():
         console.print(f"generating {size:,} docids and their table …")
-        process = multiprocessing.get_context("spawn").Process(target=_build, args=(path, notes, size))
-        process.start()
-        process.join()
-        if process.exitcode:
-            raise RuntimeError(f"building a table of {size:,} docids ended with {process.exitcode}")
+        apart(_build, path, notes, size)
     opened = []
     for _ in range(5):
         started = time.perf_counter()

@@ -10,7 +10,6 @@ after it.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import resource
 import shutil
@@ -49,6 +48,7 @@ from pixnar.shortlist.lists import PAPER, Shortlist
 from pixnar.storage import atomic_write
 from pixnar.vocab import Vocabulary
 
+from .apart import apart
 from .generate import _concatenate, _mix, _words
 
 _WORDS = 60_000  # that phrases are made of
@@ -85,14 +85,14 @@ def run(
         if not (where / manifest.NAME).is_file():
             shutil.rmtree(where, ignore_errors=True)  # what an interrupted run left
             console.print(f"writing an index of {tokens:,} tokens and {docids:,} docids …")
-            _apart(write_index, where, *sizes)
+            apart(write_index, where, *sizes)
         shutil.rmtree(where / ENCODER, ignore_errors=True)
         if encoder_of is not None:
             shutil.copytree(encoder_of / ENCODER, where / ENCODER)
         size = sum(path.stat().st_size for path in where.rglob("*") if path.is_file())
         _forget(where)
-        cold = _apart(_measure, where)
-        warm = [_apart(_measure, where) for _ in range(repeats)]
+        cold = apart(_measure, where)
+        warm = [apart(_measure, where) for _ in range(repeats)]
     results = {
         "environment": environment("numpy"),
         "settings": {
@@ -249,13 +249,6 @@ def _forget(where: Path) -> None:
         if path.is_file():
             with open(path, "rb") as file:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def _apart(work: Any, *given: Any) -> dict[str, float]:
-    """The answer of some work in a fresh process."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        answer: dict[str, float] = pool.apply(work, given)
-        return answer
 
 
 def _doc_id(number: int) -> str:

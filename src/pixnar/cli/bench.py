@@ -235,6 +235,35 @@ def opening(
     )
 
 
+@commands.command("slopes")
+def slopes(
+    docids: Annotated[str, typer.Option(help="Numbers of docids, separated by commas.")] = "2.5e5,5e5,1e6,2e6",
+    tokens: Annotated[str, typer.Option(help="Sizes of the vocabulary at the most docids.")] = "3e4,1e5,3e5",
+    documents: Annotated[str, typer.Option(help="Numbers of documents with a text.")] = "5e4,1e5,2e5",
+    repeats: Annotated[int, typer.Option(help="Times every cell is measured; the best counts.", min=1)] = 2,
+    threads: Threads = 1,
+    folder: Annotated[Path | None, typer.Option(help="Keep the generated corpora here and reuse them.")] = None,
+    json_file: JsonFile = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the figures and their laws to this PNG.")] = None,
+) -> None:
+    """How time, memory and disk of a build grow with docids, tokens and documents.
+
+    [bold]pixnar bench slopes --docids 1e6,2e6,4e6,8e6 --json slopes.json --plot slopes.png[/bold]
+    """
+    from pixnar.benchmarks import slopes as benchmark
+
+    benchmark.run(
+        _sizes(docids, "--docids"),
+        _sizes(tokens, "--tokens"),
+        _sizes(documents, "--documents"),
+        threads=threads,
+        repeats=repeats,
+        folder=folder,
+        out=json_file,
+        plot=plot,
+    )
+
+
 def _sizes(text: str, option: str) -> list[int]:
     try:
         sizes = [int(float(part)) for part in text.split(",")]
