@@ -56,8 +56,9 @@ browser:
 	    { apt-get update -q && apt-get install -y -q --no-install-recommends chromium fonts-dejavu-core; }; } >/dev/null 2>&1; } || \
 	  echo "chromium is missing, the page is not tested in a browser: apt-get install chromium"
 
+# A file of tests at a time on every core, up to four; each computes on one thread unless a test says otherwise.
 python-test: $(READY) browser
-	$(BIN)/pytest -q
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses logical --maxprocesses 4 --dist loadfile
 
 bench: $(READY)
 	$(BIN)/pixnar bench vocab --generated 200000 --generated-size 32768 --json build/bench-vocab.json
