@@ -1,6 +1,7 @@
 #include "vocab/spacing.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 namespace pixnar {
@@ -49,19 +50,38 @@ uint32_t Spacing::class_of_other(uint32_t c) const {
 void SpacingCounts::count(const SpacingState& state, const Atom& next) {
     const uint32_t left = representative(state.last), right = representative(next.first);
     const auto bits = static_cast<uint8_t>(state.inside_quotes * 2 + state.detached);
-    Votes& votes = left < shared_ascii && right < shared_ascii
-                       ? ascii_[(bits * shared_ascii + left) * shared_ascii + right]
-                       : others_[{left, right, bits}];
+    Votes& votes = votes_of(left, right, bits);
     ++(next.blank_before ? votes.blank : votes.none);
 }
 
-SpacingCounts::Rule SpacingCounts::settle() const {
+std::map<SpacingCounts::Context, SpacingCounts::Votes> SpacingCounts::all() const {
     std::map<Context, Votes> all = others_;
     for (uint32_t i = 0; i < ascii_.size(); ++i)
         if (ascii_[i].blank || ascii_[i].none)
             all[{i / shared_ascii % shared_ascii, i % shared_ascii, static_cast<uint8_t>(i / shared_ascii / shared_ascii)}] =
                 ascii_[i];
+    return all;
+}
 
+std::vector<uint64_t> SpacingCounts::votes() const {
+    std::vector<uint64_t> out;
+    for (const auto& [context, votes] : all())
+        out.insert(out.end(), {context.left, context.right, context.state, votes.blank, votes.none});
+    return out;
+}
+
+void SpacingCounts::add(std::span<const uint64_t> votes) {
+    if (votes.size() % 5 != 0) throw std::invalid_argument("votes come as five numbers each");
+    for (size_t i = 0; i < votes.size(); i += 5) {
+        if (votes[i] > 0x10ffff || votes[i + 1] > 0x10ffff || votes[i + 2] > 3) throw std::invalid_argument("votes about no character");
+        Votes& mine = votes_of(static_cast<uint32_t>(votes[i]), static_cast<uint32_t>(votes[i + 1]), static_cast<uint8_t>(votes[i + 2]));
+        mine.blank += votes[i + 3];
+        mine.none += votes[i + 4];
+    }
+}
+
+SpacingCounts::Rule SpacingCounts::settle() const {
+    const std::map<Context, Votes> all = this->all();
     std::map<uint32_t, uint64_t> uses;  // of characters that may get a class of their own
     for (const auto& [context, votes] : all)
         for (const uint32_t c : {context.left, context.right})

@@ -59,6 +59,10 @@ class SpacingCounts {
     };
     Rule settle() const;
 
+    // The votes as five numbers each (left, right, state, with a blank, without), to be added to those of others.
+    std::vector<uint64_t> votes() const;
+    void add(std::span<const uint64_t> votes);
+
   private:
     struct Context {
         uint32_t left, right;
@@ -69,6 +73,11 @@ class SpacingCounts {
         uint64_t blank = 0, none = 0;
     };
     static constexpr uint32_t shared_ascii = 128;
+    Votes& votes_of(uint32_t left, uint32_t right, uint8_t state) {
+        return left < shared_ascii && right < shared_ascii ? ascii_[(state * shared_ascii + left) * shared_ascii + right]
+                                                           : others_[{left, right, state}];
+    }
+    std::map<Context, Votes> all() const;
     std::vector<Votes> ascii_ = std::vector<Votes>(4 * shared_ascii * shared_ascii);
     std::map<Context, Votes> others_;
 };

@@ -18,16 +18,6 @@ struct Fingerprint {
     bool operator==(const Fingerprint&) const = default;
 };
 
-void append_chars(std::string_view text, std::vector<uint32_t>& out) {
-    out.clear();
-    for (const char *p = text.data(), *end = p + text.size(); p < end;) {
-        const Char c = char_at(p, end);
-        // A byte that is no character is kept apart from U+FFFD, which encodes to three bytes.
-        out.push_back(c.code_point == 0xfffd && c.bytes == 1 ? stray_byte + static_cast<uint8_t>(*p) : c.code_point);
-        p += c.bytes;
-    }
-}
-
 }  // namespace
 
 // A set of 128-bit fingerprints with a number for each.
@@ -253,12 +243,9 @@ AtomCounts Ingest::number_atoms(const Workers& workers, uint64_t floor, const Sp
         if (epochs_[e].file) readers[e] = std::make_unique<BufferedReader>(*epochs_[e].file, 0, epochs_[e].file->size());
         advance(e);
     }
-    AtomCounts atoms;
-    std::vector<uint64_t> rare_counts;
+    AtomNumbering numbering(floor, chars);
     std::vector<std::vector<uint32_t>> numbers(epochs_.size());
     for (size_t e = 0; e < epochs_.size(); ++e) numbers[e].resize(epochs_[e].size);
-    constexpr uint32_t rare_flag = 0x80000000;
-    std::vector<uint32_t> spelled;
     std::string text;
     std::vector<std::pair<size_t, uint32_t>> same;
     while (!heads.empty()) {
@@ -272,57 +259,22 @@ AtomCounts Ingest::number_atoms(const Workers& workers, uint64_t floor, const Sp
             same.emplace_back(head.epoch, head.number);
             advance(head.epoch);
         }
-        const bool frequent = count >= floor;
-        uint32_t number;
-        append_chars(text, spelled);
-        const auto weight = static_cast<uint32_t>(std::min<uint64_t>(count, sentinel - 1));
-        if (frequent) {
-            number = static_cast<uint32_t>(atoms.counts.size());
-            atoms.counts.push_back(count);
-            atoms.bytes += text;
-            atoms.offsets.push_back(atoms.bytes.size());
-        } else {
-            number = static_cast<uint32_t>(rare_counts.size()) | rare_flag;
-            rare_counts.push_back(count);
-        }
-        chars.append(weight, spelled);
-        atoms.by_bytes.push_back(number);
+        const uint32_t number = numbering.add(text, count);
         for (const auto& [e, old] : same) numbers[e][old] = number;
     }
-    chars.finish();
     counts.clear();
-    atoms.frequent = static_cast<uint32_t>(atoms.counts.size());
-    const auto settled = [&](uint32_t n) { return n & rare_flag ? (n & ~rare_flag) + atoms.frequent : n; };
-    for (uint32_t& number : atoms.by_bytes) number = settled(number);
-    atoms.counts.insert(atoms.counts.end(), rare_counts.begin(), rare_counts.end());
-    atoms.total = static_cast<uint32_t>(atoms.counts.size());
-    if (atoms.total >= most_ids) throw std::length_error("more than a thousand million distinct words");
+    AtomCounts atoms = numbering.finish();
 
-    // What the spacing rule needs to know of each atom.
-    struct Ends {
-        uint32_t first, last;
-    };
-    std::vector<Ends> ends(atoms.total);
+    std::vector<AtomEnds> ends(atoms.total);
     chars.visit(Workers{}, false, [&](const Sequences::Block& block, std::span<uint32_t> values, unsigned) {
-        for_each_sequence(values, block.first, [&](uint32_t, std::span<uint32_t> c, uint64_t number) {
-            const auto plain = [](uint32_t code) { return code >= stray_byte ? 0xfffd : code; };
-            ends[atoms.by_bytes[number]] = {plain(c.front()), plain(c.back())};
-        });
+        for_each_sequence(values, block.first,
+                          [&](uint32_t, std::span<uint32_t> c, uint64_t number) { ends[atoms.by_bytes[number]] = ends_of(c); });
     });
-
     docids_.visit(workers, true, [&](const Sequences::Block& block, std::span<uint32_t> values, unsigned) {
         const auto& number = numbers[block.tag];
-        for_each_sequence(values, block.first, [&](uint32_t, std::span<uint32_t> units, uint64_t) {
-            SpacingState state;
-            bool first = true;
-            for (uint32_t& unit : units) {
-                const uint32_t n = settled(number[unit & id_mask]);
-                Atom atom{{}, ends[n].first, ends[n].last, char_kind(ends[n].first), (unit & blank_flag) != 0};
-                const bool off = !first && spacing.blank_before(state, atom.first) != atom.blank_before;
-                state.read(atom, first);
-                first = false;
-                unit = n | (unit & blank_flag) | (off ? off_rule_flag : 0);
-            }
+        renumber(values, spacing, [&](uint32_t atom) {
+            const uint32_t n = numbering.settled(number[atom]);
+            return Numbered{n, ends[n]};
         });
     });
     epochs_.clear();

@@ -7,26 +7,12 @@
 #include <vector>
 
 #include "vocab/atom_table.hpp"
+#include "vocab/build/atoms.hpp"
 #include "vocab/build/scratch.hpp"
 #include "vocab/build/sequences.hpp"
 #include "vocab/spacing.hpp"
 
 namespace pixnar {
-
-// The distinct atoms of the corpus. Those seen at least `floor` times come first; each part is in byte order.
-struct AtomCounts {
-    std::string bytes;                  // of the frequent atoms
-    std::vector<uint64_t> offsets{0};   // frequent + 1
-    std::vector<uint64_t> counts;       // all
-    std::vector<uint32_t> by_bytes;     // all, in byte order
-    uint32_t frequent = 0, total = 0;
-
-    std::string_view text(uint32_t atom) const {
-        return std::string_view(bytes).substr(offsets[atom], offsets[atom + 1] - offsets[atom]);
-    }
-};
-
-constexpr uint32_t stray_byte = 0x110000;  // + byte: stands for a byte that is no character
 
 class Ingest {
   public:
@@ -42,7 +28,7 @@ class Ingest {
     // Reads back what was put aside. Call once, before the rest.
     void finish(const Workers& workers);
 
-    SpacingCounts::Rule spacing_rule() const { return spacing_.settle(); }
+    const SpacingCounts& spacing() const { return spacing_; }
     // Numbers the atoms, rewrites the sequences with those numbers and marks gaps that depart from the rule.
     // `chars` receives the text of each atom as code points, weighted by its count, in byte order.
     AtomCounts number_atoms(const Workers& workers, uint64_t floor, const Spacing& spacing, Sequences& chars);

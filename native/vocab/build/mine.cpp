@@ -9,29 +9,10 @@
 namespace pixnar {
 namespace {
 
-struct Counted {
-    uint64_t key, count;
-};
-
 struct Record {
     uint64_t key;
     uint32_t weight;
 } __attribute__((packed));
-
-uint64_t pair_key(uint32_t left, uint32_t right) {
-    const uint64_t blank = right & blank_flag ? 1 : 0;
-    return (uint64_t{left & id_mask} << 32) | (uint64_t{right & id_mask} << 1) | blank;
-}
-
-// Both neighbours are n-grams of the level below: their ids lie in [lo, hi).
-struct Level {
-    uint32_t lo, hi;
-    bool has(uint32_t value) const { return (value & id_mask) - lo < hi - lo; }
-    // Longer n-grams hold their blanks already; only pairs of units need the flag.
-    uint64_t key(uint32_t left, uint32_t right) const {
-        return pair_key(left, lo == 0 ? right : right & ~blank_flag);
-    }
-};
 
 constexpr unsigned partition_bits = 8;
 constexpr uint32_t partitions = 1u << partition_bits;
@@ -62,6 +43,15 @@ class LocalCounter {
     static constexpr uint64_t free_key = ~uint64_t{0};
     std::vector<Counted> table_;
 };
+
+}  // namespace
+
+void Grams::spell(uint32_t id, std::vector<uint32_t>& out) const {
+    out.clear();
+    for (; id >= units; id = at(id).prefix) out.push_back(at(id).last);
+    out.push_back(id);
+    std::reverse(out.begin(), out.end());
+}
 
 std::vector<Counted> count_pairs(Sequences& sequences, const Level& level, uint64_t floor, uint64_t budget,
                                  const Workers& workers) {
@@ -115,85 +105,57 @@ std::vector<Counted> count_pairs(Sequences& sequences, const Level& level, uint6
     return survivors;
 }
 
-class IdMap {
-  public:
-    IdMap(const std::vector<Counted>& keys, uint32_t first_id) {
-        slots_.assign(power_of_two_above(keys.size() * 2), Slot{0, 0});
-        for (uint32_t k = 0; k < keys.size(); ++k) {
-            size_t i = start(keys[k].key);
-            while (slots_[i].id) i = (i + 1) & (slots_.size() - 1);
-            slots_[i] = {keys[k].key, first_id + k};
+void extend(std::span<uint32_t> values, const Level& level, const IdMap& ids) {
+    constexpr size_t ahead = 12;
+    for (size_t i = 0; i + 1 < values.size(); ++i) {
+        if (const size_t j = i + ahead; j + 1 < values.size() && level.has(values[j]) && level.has(values[j + 1]))
+            ids.prefetch(level.key(values[j], values[j + 1]));
+        if (values[i] == sentinel) {
+            ++i;  // its weight is no unit
+            continue;
         }
+        if (!level.has(values[i]) || !level.has(values[i + 1])) continue;
+        if (const uint32_t id = ids.find(level.key(values[i], values[i + 1]))) values[i] = (values[i] & ~id_mask) | id;
     }
-    uint32_t find(uint64_t key) const {  // 0 = not there: id 0 is a unit
-        size_t i = start(key);
-        while (slots_[i].id && slots_[i].key != key) i = (i + 1) & (slots_.size() - 1);
-        return slots_[i].id;
-    }
-    void prefetch(uint64_t key) const { __builtin_prefetch(&slots_[start(key)]); }
+}
 
-  private:
-    struct Slot {
-        uint64_t key;
-        uint32_t id;
+uint32_t Miner::take(std::vector<Counted>& pairs) {
+    const uint32_t first = grams_.size();
+    const auto words = [&](uint64_t key) -> uint32_t {
+        const auto left = static_cast<uint32_t>(key >> 32), right = static_cast<uint32_t>(key) >> 1;
+        const bool blank = length_ == 2 ? key & 1 : (grams_.at(right).last & blank_flag) != 0;
+        return (length_ == 2 ? 1 : grams_.at(left).words) + blank;
     };
-    size_t start(uint64_t key) const { return hash_key(key) & (slots_.size() - 1); }
-    std::vector<Slot> slots_;
-};
-
-}  // namespace
-
-void Grams::spell(uint32_t id, std::vector<uint32_t>& out) const {
-    out.clear();
-    for (; id >= units; id = at(id).prefix) out.push_back(at(id).last);
-    out.push_back(id);
-    std::reverse(out.begin(), out.end());
+    std::erase_if(pairs, [&](const Counted& entry) { return words(entry.key) > limits_.most_words; });
+    if (uint64_t{first} + pairs.size() >= most_ids)
+        throw std::length_error("more than a thousand million candidates; raise min-count");
+    for (const Counted& entry : pairs) {
+        const auto left = static_cast<uint32_t>(entry.key >> 32), right = static_cast<uint32_t>(entry.key) >> 1;
+        const uint32_t last = length_ == 2 ? right | (entry.key & 1 ? blank_flag : 0) : grams_.at(right).last;
+        grams_.grams.push_back({left, right, last, static_cast<uint16_t>(length_), static_cast<uint16_t>(words(entry.key))});
+        grams_.counts.push_back(entry.count);
+    }
+    level_ = {first, grams_.size()};
+    ++length_;
+    return first;
 }
 
 Grams mine(Sequences& sequences, const MineLimits& limits, const Scratch& scratch, const Workers& workers) {
-    Grams grams;
-    grams.units = limits.units;
-    Level level{0, limits.frequent};
-    for (uint32_t length = 2; length <= limits.most_units && level.lo < level.hi; ++length) {
-        const uint64_t held = grams.grams.size() * (sizeof(Grams::Gram) + 8);
+    Miner miner(limits);
+    while (miner.more()) {
+        const uint64_t held = miner.grams().grams.size() * (sizeof(Grams::Gram) + 8);
         const uint64_t budget = std::max<uint64_t>(scratch.left() > held ? (scratch.left() - held) / 2 : 0, 64u << 20);
-        const Workers stage = workers.named(workers.stage + ", " + std::to_string(length) + " units");
+        const Level level = miner.level();
+        const Workers stage = workers.named(workers.stage + ", " + std::to_string(miner.length()) + " units");
         std::vector<Counted> kept = count_pairs(sequences, level, limits.floor, budget, stage);
-        const uint32_t first = grams.size();
-        const auto words = [&](uint64_t key) -> uint32_t {
-            const auto left = static_cast<uint32_t>(key >> 32), right = static_cast<uint32_t>(key) >> 1;
-            const bool blank = length == 2 ? key & 1 : (grams.at(right).last & blank_flag) != 0;
-            return (length == 2 ? 1 : grams.at(left).words) + blank;
-        };
-        std::erase_if(kept, [&](const Counted& entry) { return words(entry.key) > limits.most_words; });
+        const uint32_t first = miner.take(kept);
         if (kept.empty()) break;
-        if (uint64_t{first} + kept.size() >= most_ids)
-            throw std::length_error("more than a thousand million candidates; raise min-count");
-        for (const Counted& entry : kept) {
-            const auto left = static_cast<uint32_t>(entry.key >> 32), right = static_cast<uint32_t>(entry.key) >> 1;
-            const uint32_t last = length == 2 ? right | (entry.key & 1 ? blank_flag : 0) : grams.at(right).last;
-            grams.grams.push_back({left, right, last, static_cast<uint16_t>(length), static_cast<uint16_t>(words(entry.key))});
-            grams.counts.push_back(entry.count);
-        }
         const IdMap ids(kept, first);
         kept = {};
-        sequences.visit(workers.silent(), true, [&](const auto&, std::span<uint32_t> values, unsigned) {
-            constexpr size_t ahead = 12;
-            for (size_t i = 0; i + 1 < values.size(); ++i) {
-                if (const size_t j = i + ahead; j + 1 < values.size() && level.has(values[j]) && level.has(values[j + 1]))
-                    ids.prefetch(level.key(values[j], values[j + 1]));
-                if (values[i] == sentinel) {
-                    ++i;  // its weight is no unit
-                    continue;
-                }
-                if (!level.has(values[i]) || !level.has(values[i + 1])) continue;
-                if (const uint32_t id = ids.find(level.key(values[i], values[i + 1])))
-                    values[i] = (values[i] & ~id_mask) | id;
-            }
-        });
-        level = {first, grams.size()};
+        sequences.visit(workers.silent(), true,
+                        [&](const auto&, std::span<uint32_t> values, unsigned) { extend(values, level, ids); });
     }
-    return grams;
+    return miner.finish();
 }
 
 }  // namespace pixnar

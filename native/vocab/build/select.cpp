@@ -30,58 +30,26 @@ void Layer::refresh() {
     for (uint32_t k = 0; k < grams_.grams.size(); ++k) up_[k].next = longest_alive(grams_.grams[k].prefix);
 }
 
-std::vector<uint64_t> Layer::segment(const Workers& all, const std::vector<uint64_t>* weights, const Each& each, bool compact) {
+std::vector<uint64_t> Layer::segment(Sequences& sequences, const Workers& all, const std::vector<uint64_t>* weights,
+                                     const Each& each, bool compact) const {
     // Every thread counts in an array of its own; they get a quarter of the budget, and no thread without a block.
     const uint64_t array = (grams_.size() + 2) * sizeof(uint64_t);
-    const uint64_t most = std::min<uint64_t>(sequences_.scratch().max_memory / 4 / array, sequences_.blocks());
+    const uint64_t most = std::min<uint64_t>(sequences.scratch().max_memory / 4 / array, sequences.blocks());
     Workers workers = all;
     workers.threads = static_cast<unsigned>(std::clamp<uint64_t>(most, 1, all.threads));
-    struct Step {
-        Cost cost;
-        uint32_t from, id;
-    };
-    struct Own {
-        std::vector<Step> steps;
-        std::vector<uint64_t> uses;
-    };
-    std::vector<Own> threads(workers.threads);
-    for (Own& own : threads) {
-        own.steps.resize(sequences_.longest() + 1);
-        own.uses.resize(grams_.size() + 2);
-    }
-    const uint32_t units = grams_.units;
-    sequences_.visit(workers, compact, [&](const Sequences::Block& block, std::span<uint32_t> values, unsigned thread) {
-        Step* const steps = threads[thread].steps.data();
-        uint64_t* const uses = threads[thread].uses.data();
+    std::vector<Segmenter> threads;
+    for (unsigned t = 0; t < workers.threads; ++t) threads.emplace_back(choices(), sequences.longest());
+    sequences.visit(workers, compact, [&](const Sequences::Block& block, std::span<uint32_t> values, unsigned thread) {
+        Segmenter& segmenter = threads[thread];
         for_each_sequence(values, block.first, [&](uint32_t weight, std::span<uint32_t> sequence, uint64_t number) {
-            const size_t n = sequence.size();
-            steps[0].cost = 0;
-            for (size_t i = 1; i <= n; ++i) steps[i].cost = no_cost;
-            for (size_t i = 0; i < n; ++i) {
-                const uint32_t value = sequence[i];
-                const Cost here = steps[i].cost + (value & off_rule_flag ? one_token : 0);
-                uint32_t id = longest_alive(value & id_mask);
-                if (compact) sequence[i] = (value & ~id_mask) | id;
-                const auto relax = [&](size_t to, Cost cost) {
-                    if (cost < steps[to].cost) steps[to] = {cost, static_cast<uint32_t>(i), id};
-                };
-                for (; id >= units; id = up_[id - units].next)
-                    relax(i + up_[id - units].length, here + token_cost(up_[id - units].score));
-                relax(i + 1, here + unit_costs[id]);
-            }
             const uint64_t w = weights ? (*weights)[number] : weight;
-            if (w > 0)
-                for (size_t i = n; i > 0; i = steps[i].from) {
-                    uses[steps[i].id] += w;
-                    const uint32_t first = sequence[steps[i].from];
-                    if (first & off_rule_flag) uses[grams_.size() + (first & blank_flag ? blank_token : glue_token)] += w;
-                }
-            if (each) each(number, w, n > 0 ? steps[n].cost : 0, thread);
+            const Cost cost = segmenter.segment(sequence, w, compact);
+            if (each) each(number, w, cost, thread);
         });
     });
-    std::vector<uint64_t> total = std::move(threads[0].uses);
+    std::vector<uint64_t> total = std::move(threads[0].uses());
     for (size_t t = 1; t < threads.size(); ++t)
-        for (size_t k = 0; k < total.size(); ++k) total[k] += threads[t].uses[k];
+        for (size_t k = 0; k < total.size(); ++k) total[k] += threads[t].uses()[k];
     return total;
 }
 

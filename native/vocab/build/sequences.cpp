@@ -1,6 +1,7 @@
 #include "vocab/build/sequences.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace pixnar {
 namespace {
@@ -36,6 +37,32 @@ void Sequences::close_block() {
     open_.clear();
     open_first_ = size_;
     blocks_.push_back(std::move(block));
+}
+
+void Sequences::adopt(std::vector<uint32_t> values) {
+    if (!values.empty() && (values.front() != sentinel || values.back() == sentinel)) throw std::invalid_argument("these are no sequences");
+    if (values.size() >= sentinel) throw std::length_error("a shard has four thousand million values or more: make more shards");
+    for_each_sequence(values, 0, [&](uint32_t, std::span<uint32_t> units, uint64_t) {
+        ++size_;
+        values_ += units.size();
+        longest_ = std::max<uint64_t>(longest_, units.size());
+    });
+    Block block;
+    block.values = static_cast<uint32_t>(values.size());
+    block.memory = std::move(values);
+    if (block.values > 0) blocks_.push_back(std::move(block));
+}
+
+std::vector<uint32_t> Sequences::copy(size_t from, size_t to) const {
+    std::vector<uint32_t> out;
+    for (size_t i = from; i < to; ++i) {
+        const Block& block = blocks_.at(i);
+        const size_t at = out.size();
+        out.resize(at + block.values);
+        if (block.spilled) file_->read(block.offset, out.data() + at, block.values * sizeof(uint32_t));
+        else std::ranges::copy(block.memory, out.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    return out;
 }
 
 void Sequences::finish() {

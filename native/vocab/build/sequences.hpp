@@ -23,6 +23,7 @@ class Sequences {
     explicit Sequences(Scratch& scratch) : scratch_(scratch) {}
 
     void append(uint32_t weight, std::span<const uint32_t> values);
+    void adopt(std::vector<uint32_t> values);  // instead of appending: sequences in the form of a block, as one
     void finish();  // after the last append
     void close_block();
 
@@ -37,6 +38,10 @@ class Sequences {
     // Calls visit for every block with its contents; changes are kept if `write`.
     void visit(const Workers& workers, bool write,
                const std::function<void(const Block&, std::span<uint32_t>, unsigned thread)>& visit);
+
+    // What blocks [from, to) hold, and which sequence is the first of a block.
+    std::vector<uint32_t> copy(size_t from, size_t to) const;
+    uint64_t first_of(size_t block) const { return blocks_[block].first; }
 
     uint64_t size() const { return size_; }      // sequences
     uint64_t values() const { return values_; }  // without sentinels and weights
