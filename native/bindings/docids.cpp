@@ -6,6 +6,7 @@
 
 #include "bindings/arrays.hpp"
 #include "docids/builder.hpp"
+#include "docids/merge.hpp"
 #include "search/decode.hpp"
 
 namespace pixnar {
@@ -224,6 +225,19 @@ nb::tuple records(const HeldTable& self, uint32_t from, uint32_t to, nb::handle 
     return nb::make_tuple(give(std::move(ids)), give(std::move(offsets)), give(std::move(documents)), give(std::move(rows)));
 }
 
+// Tables of ranges of docids, in order, become one.
+nb::dict merge_tables_py(const nb::sequence& parts, bool index, unsigned threads, nb::object progress) {
+    std::vector<const DocidTable*> tables;
+    for (nb::handle part : parts) tables.push_back(nb::cast<const HeldTable&>(part).table.get());
+    TableStore store;
+    {
+        const Progress callback = from_python(progress);
+        nb::gil_scoped_release released;
+        store = merge_tables(tables, index, Workers{usable_threads(threads), callback, {}});
+    }
+    return give_store(std::move(store));
+}
+
 Out<uint32_t> table_tokens(const HeldTable& self, uint32_t row) {
     self.check_row(row);
     return give(self.table->tokens(row));
@@ -261,6 +275,7 @@ void bind_docids(nb::module_& m) {
                  return nb::make_tuple(nb::bytes(bytes.data(), bytes.size()), give(std::move(offsets)));
              },
              nb::arg("first"), nb::arg("last"));
+    m.def("merge_tables", &merge_tables_py, nb::arg("parts"), nb::arg("index"), nb::arg("threads"), nb::arg("progress").none());
     nb::class_<HeldTable>(m, "DocidTable")
         .def(nb::init<const nb::dict&>(), nb::arg("arrays"))
         .def_prop_ro("vocabulary", [](const HeldTable& self) { return self.table->vocabulary(); })

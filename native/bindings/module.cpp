@@ -13,6 +13,7 @@ NB_MODULE(_native, m) {
     });
     nb::set_leak_warnings(false);  // a vocabulary that lives until the interpreter ends is no leak
     pixnar::bind_vocab(m);
+    pixnar::bind_vocab_shards(m);
     pixnar::bind_docids(m);
     pixnar::bind_head(m);
     pixnar::bind_texts(m);

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "bindings/arrays.hpp"
+#include "bindings/built.hpp"
 #include "vocab/build/builder.hpp"
 #include "vocab/encoder.hpp"
 #include "vocab/tables.hpp"
@@ -197,26 +198,7 @@ nb::dict build(Builder& builder, nb::object progress) {
         nb::gil_scoped_release released;
         built = builder.build(callback);
     }
-    nb::dict out;
-    out["kinds"] = give(std::move(built.kinds));
-    out["offsets"] = give(std::move(built.offsets));
-    out["bytes"] = give(std::move(built.bytes));
-    out["scores"] = give(std::move(built.scores));
-    out["uses"] = give(std::move(built.uses));
-    out["spacing_chars"] = give(std::move(built.spacing_chars));
-    out["spacing_rule"] = give(std::move(built.spacing_rule));
-    out["lengths"] = give(std::move(built.lengths));
-    nb::dict facts;
-    facts["rows"] = built.rows;
-    facts["docids"] = built.docids;
-    facts["text_bytes"] = built.text_bytes;
-    facts["words"] = built.words;
-    facts["frequent_words"] = built.frequent_words;
-    facts["min_count"] = built.min_count;
-    facts["candidates"] = built.candidates;
-    facts["spilled_bytes"] = built.spilled_bytes;
-    out["facts"] = facts;
-    return out;
+    return give_built(std::move(built));
 }
 
 }  // namespace

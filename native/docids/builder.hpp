@@ -8,28 +8,9 @@
 #include <vector>
 
 #include "common/parallel.hpp"
-#include "docids/table.hpp"
+#include "docids/assembly.hpp"
 
 namespace pixnar {
-
-// Owns what TableArrays looks into.
-struct TableStore {
-    std::vector<uint64_t> shape;
-    std::vector<uint8_t> tokens;
-    std::vector<uint64_t> start_heads;
-    std::vector<uint8_t> start_bits;
-    std::vector<uint8_t> row_docs;
-    std::vector<uint64_t> row_doc_heads;
-    std::vector<uint8_t> row_doc_bits;
-    std::vector<uint8_t> doc_rows;
-    std::vector<uint64_t> doc_row_heads;
-    std::vector<uint8_t> doc_row_bits;
-    std::vector<uint8_t> postings;
-    std::vector<uint64_t> posting_heads;
-    std::vector<uint8_t> posting_bits;
-
-    TableArrays arrays() const;
-};
 
 class DocidBuilder {
   public:

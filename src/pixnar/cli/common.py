@@ -25,6 +25,13 @@ _SETTINGS: dict[str, Any] = {
 app = typer.Typer(help="Generative retrieval in one transformer pass.", **_SETTINGS)
 
 Threads = Annotated[int, typer.Option(help="Worker threads; 0 = all cores.", min=0)]
+Ray = Annotated[bool, typer.Option("--ray", help="Work in shards with Ray (extra scale); the same result.")]
+RayWorkers = Annotated[
+    int | None, typer.Option("--workers", help="With --ray: jobs at a time; default all processors.", min=1)
+]
+RayAddress = Annotated[
+    str | None, typer.Option("--ray-address", help="With --ray: a cluster that runs; default one started here.")
+]
 SkipBadRows = Annotated[bool, typer.Option("--skip-bad-rows", help="Leave bad rows out and count them.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.")]
 Cache = Annotated[
@@ -63,6 +70,13 @@ def group(name: str, help: str, cls: type[TyperGroup] = TyperGroup) -> typer.Typ
     commands = typer.Typer(help=help, cls=cls, **_SETTINGS)
     app.add_typer(commands, name=name)
     return commands
+
+
+def check_ray(ray: bool, workers: int | None, address: str | None) -> None:
+    """Refuse options about Ray where there is none."""
+    for option, given in (("--workers", workers), ("--ray-address", address)):
+        if given is not None and not ray:
+            raise typer.BadParameter(f"{option} means nothing without --ray: add it, or leave {option} out")
 
 
 def numbers(text: str, option: str) -> list[int]:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pixnar.cli.common import (
     BuildByDefault,
     JsonFile,
+    Ray,
+    RayAddress,
+    RayWorkers,
     SkipBadRows,
     TablePath,
     Threads,
     app,
+    check_ray,
     group,
     tell_skipped,
     write_json,
@@ -57,28 +61,45 @@ def build(
     slots: Slots = None,
     threads: Threads = 0,
     skip_bad_rows: SkipBadRows = False,
+    ray: Ray = False,
+    workers: RayWorkers = None,
+    ray_address: RayAddress = None,
+    scratch: Annotated[
+        Path | None, typer.Option(help="With --ray: folder for files between jobs; default the output's.")
+    ] = None,
 ) -> None:
     """Build a docid table: every docid as tokens, whom it names, and what is known about documents.
 
     [bold]pixnar table build icd10 --vocab icd10.vocab -o icd10.table[/bold]
+
+    [bold]pixnar table build big --vocab big.vocab -o big.table --ray --workers 8[/bold]  the same table, made in shards
     """
     from pixnar.corpus import open_corpus
     from pixnar.docids import build_table
     from pixnar.docids import inspect as inspection
     from pixnar.vocab import load_vocabulary
 
+    check_ray(ray, workers, ray_address)
+    if scratch is not None and not ray:
+        raise typer.BadParameter("--scratch means nothing without --ray: add it, or leave --scratch out")
     corpus = open_corpus(source, skip_bad_rows=skip_bad_rows, docids=docids)
+    dials: dict[str, Any] = {
+        "index": not no_index,
+        "spellings": not no_spellings,
+        "overwrite": overwrite,
+        "threads": threads,
+    }
     with show_progress() as progress:
-        table = build_table(
-            corpus,
-            load_vocabulary(vocab),
-            output,
-            index=not no_index,
-            spellings=not no_spellings,
-            overwrite=overwrite,
-            threads=threads,
-            progress=progress,
-        )
+        loaded = load_vocabulary(vocab)
+        if ray:
+            from pixnar.scale import table as in_shards
+            from pixnar.scale.cluster import connected
+
+            with connected(workers, ray_address) as crew:
+                between = scratch or output.resolve().parent
+                table = in_shards.build_table(corpus, loaded, output, crew, between, progress=progress, **dials)
+        else:
+            table = build_table(corpus, loaded, output, progress=progress, **dials)
     tell_skipped(corpus.skipped)
     inspection.show(inspection.inspect(table, slots=[slots] if slots else inspection.SLOTS))
     print(f"\n{output} written; see: pixnar table show {output}")

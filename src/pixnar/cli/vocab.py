@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pixnar.cli.common import BuildByDefault, JsonFile, SkipBadRows, Threads, group, tell_skipped, write_json
+from pixnar.cli.common import (
+    BuildByDefault,
+    JsonFile,
+    Ray,
+    RayAddress,
+    RayWorkers,
+    SkipBadRows,
+    Threads,
+    check_ray,
+    group,
+    tell_skipped,
+    write_json,
+)
 from pixnar.errors import PixnarError
 from pixnar.progress import show_progress
 from pixnar.storage import check_writable, container_kind
@@ -46,7 +58,8 @@ class Where(StrEnum):
 @commands.command("build")
 def build(
     sources: Annotated[
-        list[str], typer.Argument(help="A corpus (folder or irds:ID), or .txt/.jsonl/.parquet files, or -.")
+        list[str],
+        typer.Argument(help="A corpus (folder or irds:ID), .txt/.jsonl/.parquet files, a folder of such files, or -."),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Vocabulary file to write.")],
     size: Annotated[int, typer.Option(help="Most tokens to have.")] = 131_072,
@@ -65,16 +78,24 @@ def build(
     max_memory: Annotated[
         str | None, typer.Option(help="Spill to disk beyond this, e.g. 4G; default 60 % of what is free.")
     ] = None,
-    scratch: Annotated[Path | None, typer.Option(help="Folder for what is spilled; default the system's.")] = None,
+    scratch: Annotated[
+        Path | None, typer.Option(help="Folder for what is spilled; default the system's, with --ray the output's.")
+    ] = None,
     threads: Threads = 0,
     skip_bad_rows: SkipBadRows = False,
+    ray: Ray = False,
+    workers: RayWorkers = None,
+    ray_address: RayAddress = None,
 ) -> None:
     """Learn a vocabulary from docids.
 
     [bold]pixnar vocab build icd10 -o icd10.vocab --size 16384[/bold]
+
+    [bold]pixnar vocab build shards -o big.vocab --ray --workers 8[/bold]  the same file, made in shards
     """
-    from pixnar.corpus import docid_texts
+    from pixnar.corpus import Skipped, docid_texts
     from pixnar.vocab import TokenizerVocabulary, Vocabulary, mean_length
+    from pixnar.vocab.phrases import BuildOptions
 
     _check_target(output)
     for option, given, kinds in (
@@ -85,13 +106,40 @@ def build(
         ("--min-count", min_count is not None, [Kind.phrase, Kind.bpe]),
         ("--size", size != 131_072, [Kind.phrase, Kind.bpe, Kind.unigram]),
         ("--tokenizer", tokenizer is not None, [Kind.wordpiece]),
+        ("--ray", ray, [Kind.phrase]),
     ):
         if given and kind not in kinds:
             raise typer.BadParameter(f"{option} means nothing with --kind {kind}: leave it out")
+    check_ray(ray, workers, ray_address)
+    vocabulary: TargetVocabulary
+    skipped = Skipped()
     with show_progress() as progress:
-        texts, skipped = docid_texts(sources, skip_bad_rows=skip_bad_rows, progress=progress)
-        vocabulary: TargetVocabulary
-        if kind is Kind.phrase:
+        if not ray:
+            texts, skipped = docid_texts(sources, skip_bad_rows=skip_bad_rows, progress=progress)
+        if ray:
+            from pixnar.scale.cluster import connected
+            from pixnar.scale.vocab import build_vocabulary
+
+            options = BuildOptions(
+                size,
+                min_count,
+                max_words,
+                weighted,
+                punctuation.value,
+                threads,
+                _memory(max_memory) if max_memory else None,
+            )
+            with connected(workers, ray_address) as crew:
+                vocabulary = build_vocabulary(
+                    sources,
+                    crew,
+                    scratch or output.resolve().parent,
+                    options,
+                    skip_bad_rows=skip_bad_rows,
+                    skipped=skipped,
+                    progress=progress,
+                )
+        elif kind is Kind.phrase:
             vocabulary = Vocabulary.build(
                 texts,
                 size,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from pixnar.corpus import parse
 from pixnar.corpus.ids import IdSet
-from pixnar.corpus.lines import Meter, read_lines
+from pixnar.corpus.lines import LineBatch, Meter, read_lines
 from pixnar.corpus.records import Batch, DocidRow, Document, Qrel, Query
 from pixnar.errors import CorpusError, MissingPartError
 from pixnar.progress import Progress
@@ -61,8 +62,14 @@ class BeirFolder:
 
     def docids(self, stage: str, progress: Progress | None) -> Iterator[Batch[DocidRow]]:
         """All docids."""
-        path = need_file(self._folder, "docids.jsonl", 'rows {"_id": …, "docid": …}')
-        return json_docids(path, stage, progress)
+        return docid_rows(self.docid_files(), stage, progress)
+
+    def docid_files(self) -> list[Path]:
+        """docids.jsonl, or the shards of a folder docids/, in the order of their names."""
+        shards = sorted(file for file in (self._folder / "docids").glob("*.jsonl*") if _is_json(file))
+        if shards and find_file(self._folder, "docids.jsonl"):
+            raise CorpusError(f"{self._folder} has both docids.jsonl and docids/*.jsonl; remove one of them")
+        return shards or [need_file(self._folder, "docids.jsonl", 'rows {"_id": …, "docid": …}')]
 
     def queries(self, stage: str, progress: Progress | None) -> Iterator[Batch[Query]]:
         """All queries of all splits."""
@@ -101,8 +108,11 @@ class MarcoFolder:
 
     def docids(self, stage: str, progress: Progress | None) -> Iterator[Batch[DocidRow]]:
         """All docids: document id, docid."""
-        path = need_file(self._folder, "docids.tsv", "rows document-id<tab>docid")
-        return tsv_docids(path, stage, progress)
+        return docid_rows(self.docid_files(), stage, progress)
+
+    def docid_files(self) -> list[Path]:
+        """docids.tsv."""
+        return [need_file(self._folder, "docids.tsv", "rows document-id<tab>docid")]
 
     def queries(self, stage: str, progress: Progress | None) -> Iterator[Batch[Query]]:
         """All queries of all splits."""
@@ -153,10 +163,21 @@ def json_docids(path: Path, stage: str, progress: Progress | None) -> Iterator[B
     return parse.read_rows(str(path), lines, parse.docid_from_json, parse.docids_from_json)
 
 
-def tsv_docids(path: Path, stage: str, progress: Progress | None) -> Iterator[Batch[DocidRow]]:
-    """The docids in one TSV file."""
-    lines = read_lines(path, Meter.for_files(stage, [path], progress))
-    return parse.read_rows(str(path), lines, lambda line: parse.docid_row(*parse.columns(line, 2)))
+def docid_rows(paths: list[Path], stage: str, progress: Progress | None) -> Iterator[Batch[DocidRow]]:
+    """The docids in some files, .jsonl or .tsv, one after the other."""
+    meter = Meter.for_files(stage, paths, progress)
+    return chain.from_iterable(parse_docids(path, read_lines(path, meter)) for path in paths)
+
+
+def parse_docids(path: Path, lines: Iterable[LineBatch]) -> Iterator[Batch[DocidRow]]:
+    """The docids in lines of a file."""
+    if path.name.removesuffix(".gz").endswith(".tsv"):
+        return parse.read_rows(str(path), lines, lambda line: parse.docid_row(*parse.columns(line, 2)))
+    return parse.read_rows(str(path), lines, parse.docid_from_json, parse.docids_from_json)
+
+
+def _is_json(file: Path) -> bool:
+    return file.name.endswith((".jsonl", ".jsonl.gz")) and file.is_file()
 
 
 def _is_tsv(file: Path) -> bool:

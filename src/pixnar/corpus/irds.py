@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from pixnar.corpus import parse
@@ -46,7 +47,14 @@ class IrDataset:
 
     def docids(self, stage: str, progress: Progress | None) -> Iterator[Batch[DocidRow]]:
         """Always an error: such a collection has no docids."""
-        raise MissingPartError(
+        raise self._no_docids()
+
+    def docid_files(self) -> list[Path]:
+        """Always an error, too."""
+        raise self._no_docids()
+
+    def _no_docids(self) -> MissingPartError:
+        return MissingPartError(
             f"{self._name} has no docids; add them with: pixnar corpus convert {self._name} --docids FILE -o FOLDER"
         )
 

@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import gzip
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from pixnar.errors import CorpusError
 from pixnar.progress import Progress
 
 _BLOCK = 1 << 18
+_VISIBLE = re.compile(rb"[!-~]")
 _GZIP_MAGIC = b"\x1f\x8b"  # can start no UTF-8 text, so a compressed file is known whatever its name
 
 
@@ -57,6 +59,53 @@ def read_lines(path: Path, meter: Meter) -> Iterator[LineBatch]:
     with _open(path) as (read, position, size):
         yield from split_lines(_checked(read, path), lambda: meter.at(position()))
         meter.finish_file(size)
+
+
+def read_span(path: Path, begin: int, end: int) -> Iterator[LineBatch]:
+    """The lines of a plain file between two offsets, which line ends stand before; numbered from 1."""
+    with open(path, "rb") as raw:
+        raw.seek(begin)
+        left = end - begin
+
+        def within(size: int) -> bytes:
+            nonlocal left
+            data = raw.read(min(size, left))
+            left -= len(data)
+            return data
+
+        yield from split_lines(_checked(within, path), lambda: None)
+
+
+def cut_points(path: Path, parts: int) -> list[int]:
+    """Offsets that cut a file into about equal parts, each to be read by itself with `read_span`.
+
+    A part ends behind a line with something in it, so that blank lines are in the middle or at the end of a part just
+    if they are in the middle or at the end of the file. A compressed file is not cut.
+    """
+    try:
+        raw = open(path, "rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise CorpusError(f"cannot read {path}: {error.strerror}; give a file that can be read") from error
+    with raw:
+        size = os.fstat(raw.fileno()).st_size
+        if path.suffix == ".gz" or raw.peek(2).startswith(_GZIP_MAGIC):
+            return [0, size]
+        cuts = [0]
+        for part in range(1, parts):
+            raw.seek(max(size * part // parts - 1, cuts[-1]))
+            raw.readline()
+            while line := raw.readline():
+                if _VISIBLE.search(line) and line.endswith(b"\n") and not raw.peek(3).startswith(codecs.BOM_UTF8):
+                    break
+            if cuts[-1] < raw.tell() < size:
+                cuts.append(raw.tell())
+    return [*cuts, size]
+
+
+def lines_before(path: Path, offset: int) -> int:
+    """How many lines end before an offset of a plain file."""
+    with open(path, "rb") as raw:
+        return sum(raw.read(min(_BLOCK, offset - at)).count(b"\n") for at in range(0, offset, _BLOCK))
 
 
 def split_lines(read: Callable[[int], bytes], tick: Callable[[], None]) -> Iterator[LineBatch]:

@@ -41,7 +41,11 @@ class ParquetFolder:
 
     def docids(self, stage: str, progress: Progress | None) -> Iterator[Batch[DocidRow]]:
         """All docids."""
-        return parquet_docids(self._parts("docids"), stage, progress)
+        return parquet_docids(self.docid_files(), stage, progress)
+
+    def docid_files(self) -> list[Path]:
+        """docids.parquet, or the files of docids/, in the order of their names."""
+        return self._parts("docids")
 
     def queries(self, stage: str, progress: Progress | None) -> Iterator[Batch[Query]]:
         """All queries of all splits."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.corpus.badrows import BadRow, BadRows, Skipped, shown
-from pixnar.corpus.folder import BeirFolder, MarcoFolder, find_file, json_docids, tsv_docids
+from pixnar.corpus.folder import BeirFolder, MarcoFolder, docid_rows, find_file
 from pixnar.corpus.ids import IdSet
 from pixnar.corpus.irds import PREFIX, IrDataset
 from pixnar.corpus.parquet import ParquetFolder, parquet_docids
@@ -22,12 +22,18 @@ from pixnar.errors import CorpusError
 from pixnar.progress import Progress
 
 
+class NoCorpusError(CorpusError):
+    """A folder is there, and nothing of a corpus in it."""
+
+
 class Source(Protocol):
     """A format: parses rows and knows nothing of the checks that span rows."""
 
     def documents(self, stage: str, progress: Progress | None) -> Iterator[Batch[Document]]: ...  # noqa: D102
 
     def docids(self, stage: str, progress: Progress | None) -> Iterator[Batch[DocidRow]]: ...  # noqa: D102
+
+    def docid_files(self) -> list[Path]: ...  # noqa: D102
 
     def queries(self, stage: str, progress: Progress | None) -> Iterator[Batch[Query]]: ...  # noqa: D102
 
@@ -47,7 +53,7 @@ class Corpus:
         self.name = name
         self.skipped = Skipped()
         self._source = source
-        self._skip = skip_bad_rows
+        self.skip_bad_rows = skip_bad_rows
         self._check = check_ids
         self._doc_ids: IdSet | None = None
         self._query_ids: IdSet | None = None
@@ -87,6 +93,14 @@ class Corpus:
         """
         return chain.from_iterable(self._qrels(self._source.qrels(split, f"qrels {split}", progress), progress))
 
+    def docid_files(self) -> list[Path]:
+        """The files that `docids` reads, in order."""
+        return self._source.docid_files()
+
+    def known_documents(self, progress: Progress | None = None) -> IdSet | None:
+        """The ids that docids are checked against; None where nothing is checked."""
+        return self._known_documents(progress) if self._check else None
+
     def _documents(self, batches: Iterable[Batch[Document]]) -> Iterator[list[Document]]:
         ids = IdSet()
         yield from self._sound(batches, (0, ids.add, "duplicate document id"))
@@ -121,21 +135,24 @@ class Corpus:
                 pass
         return self._query_ids or IdSet()
 
-    def _sound(
-        self,
-        batches: Iterable[Batch[Row]],
-        *checks: tuple[int, Callable[[Sequence[str]], NDArray[np.bool_]], str],
-    ) -> Iterator[list[Row]]:
-        """The rows that pass the checks, each (the column of the id, which of many ids are right, what is wrong)."""
-        judge = BadRows(self._skip, self.skipped)
-        for batch in batches:
-            for column, are_right, reason in checks if self._check else ():
-                ids = list(map(itemgetter(column), batch.rows))
-                wrong = np.flatnonzero(~are_right(ids)).tolist()
-                rows = [BadRow(batch.numbers[i], reason, f"{reason} {shown(ids[i])}") for i in wrong]
-                batch = batch.without(list(zip(wrong, rows, strict=True)))
-            judge.settle(batch.file, batch.bad)
-            yield batch.rows
+    def _sound(self, batches: Iterable[Batch[Row]], *checks: Check) -> Iterator[list[Row]]:
+        return sound_rows(batches, checks if self._check else (), BadRows(self.skip_bad_rows, self.skipped))
+
+
+Check = tuple[int, Callable[[Sequence[str]], NDArray[np.bool_]], str]
+"""The column of an id, which of many ids are right, and what is wrong with the others."""
+
+
+def sound_rows(batches: Iterable[Batch[Row]], checks: Sequence[Check], judge: BadRows) -> Iterator[list[Row]]:
+    """The rows that pass the checks; what becomes of the others is up to the judge."""
+    for batch in batches:
+        for column, are_right, reason in checks:
+            ids = list(map(itemgetter(column), batch.rows))
+            wrong = np.flatnonzero(~are_right(ids)).tolist()
+            rows = [BadRow(batch.numbers[i], reason, f"{reason} {shown(ids[i])}") for i in wrong]
+            batch = batch.without(list(zip(wrong, rows, strict=True)))
+        judge.settle(batch.file, batch.bad)
+        yield batch.rows
 
 
 def open_corpus(
@@ -174,10 +191,12 @@ class _WithDocids:
         self._path = _docid_file(path)
 
     def docids(self, stage: str, progress: Progress | None) -> Iterator[Batch[DocidRow]]:
-        name = self._path.name.removesuffix(".gz")
-        if name.endswith(".parquet"):
+        if self._path.name.endswith(".parquet"):
             return parquet_docids([self._path], stage, progress)
-        return (tsv_docids if name.endswith(".tsv") else json_docids)(self._path, stage, progress)
+        return docid_rows([self._path], stage, progress)
+
+    def docid_files(self) -> list[Path]:
+        return [self._path]
 
 
 def _docid_file(path: Path) -> Path:
@@ -209,7 +228,7 @@ def _folder_source(folder: Path) -> Source:
     if (folder / "corpus.parquet").is_file() or any((folder / "corpus").glob("*.parquet")):
         found["corpus.parquet"] = ParquetFolder(folder)
     if not found:
-        raise CorpusError(f"{folder} holds no corpus; looked for {kinds}")
+        raise NoCorpusError(f"{folder} holds no corpus; looked for {kinds}")
     if len(found) > 1:
         raise CorpusError(f"{folder} holds several corpora ({', '.join(found)}); keep one of them in it")
     return next(iter(found.values()))

@@ -12,7 +12,7 @@ from pixnar.corpus import parse
 from pixnar.corpus.badrows import BadRows, BadValueError, Skipped, shown
 from pixnar.corpus.lines import LineBatch, Meter, read_lines, split_lines
 from pixnar.corpus.parquet import read_parts
-from pixnar.corpus.reader import open_corpus
+from pixnar.corpus.reader import Corpus, NoCorpusError, open_corpus
 from pixnar.corpus.records import Batch
 from pixnar.errors import CorpusError
 from pixnar.progress import Progress
@@ -44,7 +44,7 @@ def read_texts(
     names = [os.fspath(path) for path in paths]
     for name in names:
         if name != "-":
-            _check_path(Path(name))
+            check_path(Path(name))
     judge = BadRows(skip_bad_rows, Skipped() if skipped is None else skipped)
     files = [Path(name) for name in names if name != "-"]
     meter = Meter.for_files("texts", files, progress)
@@ -57,33 +57,52 @@ def docid_texts(
     skip_bad_rows: bool = False,
     progress: Progress | None = None,
 ) -> tuple[Iterator[str], Skipped]:
-    """The docids of one corpus (a folder or ``irds:ID``) or of text files, and where skipped rows will be counted.
+    """The docids of one corpus (a folder or ``irds:ID``), of text files or a folder of them, and a count of skipped rows.
 
     ``texts, skipped = docid_texts(["my-corpus"])``
     """
-    names = [os.fspath(source) for source in sources]
-    if len(names) == 1 and (names[0].startswith("irds:") or os.path.isdir(names[0])):
-        corpus = open_corpus(names[0], skip_bad_rows=skip_bad_rows)
-        return (row.docid for row in corpus.docids(progress=progress)), corpus.skipped
+    found = docid_source(sources, skip_bad_rows=skip_bad_rows)
+    if isinstance(found, Corpus):
+        return (row.docid for row in found.docids(progress=progress)), found.skipped
     skipped = Skipped()
-    return read_texts(names, skip_bad_rows=skip_bad_rows, progress=progress, skipped=skipped), skipped
+    return read_texts(found, skip_bad_rows=skip_bad_rows, progress=progress, skipped=skipped), skipped
+
+
+def docid_source(sources: Sequence[str | os.PathLike[str]], *, skip_bad_rows: bool = False) -> Corpus | list[str]:
+    """What `docid_texts` reads: a corpus, or text files; a folder that holds no corpus is one of shards."""
+    names = [os.fspath(source) for source in sources]
+    if len(names) != 1:
+        return names
+    if names[0].startswith("irds:"):
+        return open_corpus(names[0], skip_bad_rows=skip_bad_rows)
+    folder = Path(names[0])
+    if not folder.is_dir():
+        return names
+    try:
+        return open_corpus(folder, skip_bad_rows=skip_bad_rows)
+    except NoCorpusError:
+        shards = sorted(str(file) for file in folder.iterdir() if file.name.endswith(_SUFFIXES) and file.is_file())
+        if not shards:
+            raise
+        return shards
 
 
 def _texts(name: str, meter: Meter, judge: BadRows) -> Iterator[str]:
-    for batch in _batches(name, meter):
+    for batch in text_rows(name, meter):
         judge.settle(batch.file, batch.bad)
         for (text,) in batch.rows:
             yield text
 
 
-def _batches(name: str, meter: Meter) -> Iterator[Batch[tuple[str]]]:
+def text_rows(name: str, meter: Meter, lines: Iterator[LineBatch] | None = None) -> Iterator[Batch[tuple[str]]]:
+    """The docids of one file, or of some `lines` of it."""
     if name == "-":
         return _plain("<stdin>", split_lines(sys.stdin.buffer.read, lambda: None))
     path = Path(name)
     kind = name.removesuffix(".gz")
     if kind.endswith(".parquet"):
         return read_parts([path], [("docid", "text")], lambda _: lambda values: _one(values[0], "docid"), meter)
-    lines = read_lines(path, meter)
+    lines = lines or read_lines(path, meter)
     return _plain(name, lines) if kind.endswith(".txt") else parse.read_rows(name, lines, _from_json)
 
 
@@ -108,7 +127,8 @@ def _one(value: object, key: str) -> tuple[str]:
     return (text,)
 
 
-def _check_path(path: Path) -> None:
+def check_path(path: Path) -> None:
+    """Raise if a file of texts is not there, or of an unknown kind."""
     if path.is_dir():
         raise CorpusError(f"{path} is a folder; give files ({', '.join(_SUFFIXES)}) or - for standard input")
     if not path.is_file():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pixnar import _native
 from pixnar.corpus import Corpus, open_corpus
@@ -47,21 +49,8 @@ def build_table(
         write_documents(path_of_documents, source.documents(progress), threads=threads, progress=progress)
         documents = Documents.open(path_of_documents)
         builder = _native.DocidBuilder(len(vocabulary))
-        for rows in _batches(source.docids(progress)):
-            texts = [row.docid for row in rows]
-            ids, offsets = vocabulary.encode_batch(texts, threads=threads)
-            _check_lengths(source, texts, offsets)
-            numbers = documents.numbers([row.doc_id for row in rows])
-            if (numbers < 0).any():
-                unknown = rows[int(np.flatnonzero(numbers < 0)[0])].doc_id
-                raise CorpusError(
-                    f"{source.name}: a docid names the document {shown(unknown)}, which is not in the corpus: "
-                    "leave the docid out, or add the document"
-                )
-            spelled = [text.encode("utf-8", "surrogatepass") for text in texts] if spellings else []
-            borders = np.zeros(len(rows) + 1 if spellings else 0, np.int64)
-            np.cumsum([len(text) for text in spelled], out=borders[1:])
-            builder.add(ids, offsets, numbers.astype(np.uint32), b"".join(spelled), borders)
+        for rows in row_batches(source.docids(progress)):
+            builder.add(*encode_rows(source.name, rows, vocabulary, documents, spellings=spellings, threads=threads))
         write_generation(
             folder,
             generation,
@@ -77,14 +66,47 @@ def build_table(
     return DocidTable.open(path)
 
 
-def _check_lengths(source: Corpus, texts: list[str], offsets: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+class Records(NamedTuple):
+    """Rows as the native builder takes them: tokens, where each docid begins, documents, spellings, where each begins."""
+
+    ids: NDArray[np.uint32]
+    offsets: NDArray[np.int64]
+    documents: NDArray[np.uint32]
+    texts: bytes
+    borders: NDArray[np.int64]
+
+
+def encode_rows(
+    corpus: str,
+    rows: Sequence[DocidRow],
+    vocabulary: TargetVocabulary,
+    documents: Documents,
+    *,
+    spellings: bool,
+    threads: int,
+) -> Records:
+    """Encode docids and look up whom they name; what cannot be in a table is an error about the `corpus`."""
+    texts = [row.docid for row in rows]
+    ids, offsets = vocabulary.encode_batch(texts, threads=threads)
     lengths = np.diff(offsets)
     for at in np.flatnonzero((lengths < 1) | (lengths > LONGEST_DOCID)).tolist():
         what = "has no text" if lengths[at] < 1 else f"has more than {LONGEST_DOCID:,} tokens"
-        raise CorpusError(f"{source.name}: the docid {shown(texts[at])} {what}: correct it, or leave it out")
+        raise CorpusError(f"{corpus}: the docid {shown(texts[at])} {what}: correct it, or leave it out")
+    numbers = documents.numbers([row.doc_id for row in rows])
+    if (numbers < 0).any():
+        unknown = rows[int(np.flatnonzero(numbers < 0)[0])].doc_id
+        raise CorpusError(
+            f"{corpus}: a docid names the document {shown(unknown)}, which is not in the corpus: "
+            "leave the docid out, or add the document"
+        )
+    spelled = [text.encode("utf-8", "surrogatepass") for text in texts] if spellings else []
+    borders = np.zeros(len(rows) + 1 if spellings else 0, np.int64)
+    np.cumsum([len(text) for text in spelled], out=borders[1:])
+    return Records(ids, offsets, numbers.astype(np.uint32), b"".join(spelled), borders)
 
 
-def _batches(rows: Iterator[DocidRow]) -> Iterator[list[DocidRow]]:
+def row_batches(rows: Iterable[DocidRow]) -> Iterator[list[DocidRow]]:
+    """Rows, some ten thousand at a time."""
     batch: list[DocidRow] = []
     for row in rows:
         batch.append(row)

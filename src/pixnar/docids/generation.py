@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pixnar import _native
 from pixnar.docids.blocks import TextBlocks, damaged
@@ -27,6 +30,16 @@ class Generation(NamedTuple):
     spellings: TextBlocks | None
     where: str
     sizes: dict[str, int]
+
+
+class Gathered(Protocol):
+    """Docids that wait to become a table: a native builder, or parts that were built apart."""
+
+    def finish(
+        self, documents: int, index: bool, threads: int, progress: Progress | None
+    ) -> dict[str, NDArray[Any]]: ...  # noqa: D102 - as the native builder's
+
+    def spellings(self, first: int, last: int) -> tuple[bytes, NDArray[np.int64]]: ...  # noqa: D102
 
 
 def open_generation(folder: TableFolder, manifest: Manifest, *, verify: bool) -> Generation:
@@ -63,7 +76,7 @@ def open_generation(folder: TableFolder, manifest: Manifest, *, verify: bool) ->
 def write_generation(
     folder: TableFolder,
     generation: int,
-    builder: _native.DocidBuilder,
+    builder: Gathered,
     documents: int,
     *,
     index: bool,

@@ -107,7 +107,9 @@ class RayCrew:
             ) from error
         except errors.RayError as error:
             why = (str(error).splitlines() or [""])[0]
-            raise PixnarError(f"{stage}: the cluster lost an answer ({why}): see that it is well, and try again") from error
+            raise PixnarError(
+                f"{stage}: the cluster lost an answer ({why}): see that it is well, and try again"
+            ) from error
         if isinstance(value, PixnarError):
             raise value
         return value

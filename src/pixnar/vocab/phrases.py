@@ -51,6 +51,56 @@ class Token:
     count: int = 0
 
 
+@dataclass(frozen=True)
+class BuildOptions:
+    """What `Vocabulary.build` is asked for; a value out of range is an error at once."""
+
+    size: int = DEFAULT_SIZE
+    min_count: int | None = None
+    max_words: int = 8
+    weighted: bool = False
+    punctuation: Punctuation = "leading"
+    threads: int = 0
+    max_memory: int | None = None
+    scratch: Path | None = None
+
+    def __post_init__(self) -> None:
+        _check_range("size", self.size, FIXED_TOKENS, LARGEST_SIZE)
+        if self.punctuation not in PUNCTUATION:
+            raise VocabularyError(f"punctuation is {self.punctuation!r}; it must be one of {', '.join(PUNCTUATION)}")
+        _check_range("max_words", self.max_words, 1, 16)
+        if self.max_memory is not None:
+            _check_range("max_memory", self.max_memory, LEAST_MEMORY, 2**60)
+        _check_range("min_count", 1 if self.min_count is None else self.min_count, 1, 2**40)
+        if not os.path.isdir(self.scratch_folder):
+            raise VocabularyError(
+                f"there is no folder {self.scratch_folder} for temporary files: create it or name another"
+            )
+
+    @property
+    def scratch_folder(self) -> str:
+        """Where temporary files go."""
+        return os.fspath(self.scratch or tempfile.gettempdir())
+
+    @property
+    def memory(self) -> int:
+        """Bytes that may be used."""
+        return self.max_memory or max(int(0.6 * _free_memory()), LEAST_MEMORY)
+
+    def native(self) -> dict[str, Any]:
+        """As the native builders take it."""
+        return {
+            "size": self.size,
+            "min_count": self.min_count or 0,
+            "max_words": self.max_words,
+            "weighted": self.weighted,
+            "punctuation": PUNCTUATION.index(self.punctuation),
+            "threads": self.threads,
+            "max_memory": self.memory,
+            "scratch_folder": self.scratch_folder,
+        }
+
+
 class Vocabulary:
     """Phrases, words, pieces and bytes with one id each, wherever they stand.
 
@@ -101,32 +151,28 @@ class Vocabulary:
         """
         if isinstance(texts, str):
             raise TypeError("build takes many texts, not one")
-        _check_range("size", size, FIXED_TOKENS, LARGEST_SIZE)
-        if punctuation not in PUNCTUATION:
-            raise VocabularyError(f"punctuation is {punctuation!r}; it must be one of {', '.join(PUNCTUATION)}")
-        _check_range("max_words", max_words, 1, 16)
-        if max_memory is not None:
-            _check_range("max_memory", max_memory, LEAST_MEMORY, 2**60)
-        _check_range("min_count", 1 if min_count is None else min_count, 1, 2**40)
-        scratch_folder = os.fspath(scratch or tempfile.gettempdir())
-        if not os.path.isdir(scratch_folder):
-            raise VocabularyError(f"there is no folder {scratch_folder} for temporary files: create it or name another")
-        builder = _native.Builder(
-            size=size,
-            min_count=min_count or 0,
-            max_words=max_words,
-            weighted=weighted,
-            punctuation=PUNCTUATION.index(punctuation),
-            threads=threads,
-            max_memory=max_memory or max(int(0.6 * _free_memory()), LEAST_MEMORY),
-            scratch_folder=scratch_folder,
+        options = BuildOptions(
+            size,
+            min_count,
+            max_words,
+            weighted,
+            punctuation,
+            threads,
+            max_memory,
+            None if scratch is None else Path(scratch),
         )
-        for lines in _lines(texts):
-            with _as_vocabulary_errors(scratch_folder):
+        builder = _native.Builder(**options.native())
+        for lines in normal_lines(texts):
+            with as_vocabulary_errors(options.scratch_folder):
                 builder.add_lines(lines)
-        with _as_vocabulary_errors(scratch_folder):
+        with as_vocabulary_errors(options.scratch_folder):
             built = builder.build(progress)
-        facts = built.pop("facts")
+        return cls.from_built(built, options)
+
+    @classmethod
+    def from_built(cls, built: dict[str, Any], options: BuildOptions) -> Vocabulary:
+        """What a native builder made, as a vocabulary."""
+        facts = dict(built["facts"])
         if facts["docids"] == 0:
             raise VocabularyError("there are no docids to build a vocabulary from: the input is empty")
         arrays = {name: built[name] for name in _TOKEN_ARRAYS}
@@ -134,10 +180,10 @@ class Vocabulary:
         arrays |= {"uses": built["uses"], "lengths": built["lengths"]}
         meta = {
             "size": len(built["kinds"]),
-            "wanted_size": size,
-            "max_words": max_words,
-            "weighted": weighted,
-            "punctuation": punctuation,
+            "wanted_size": options.size,
+            "max_words": options.max_words,
+            "weighted": options.weighted,
+            "punctuation": options.punctuation,
             "unicode": unicodedata.unidata_version,  # the normaliser's
         }
         # How much went to disk depends on the memory allowed; it must not change the file.
@@ -225,7 +271,7 @@ class Vocabulary:
         if isinstance(texts, str):
             raise TypeError("encode_batch takes a sequence of texts; for one text use encode")
         lines = normalize_lines(texts)
-        with _as_vocabulary_errors():
+        with as_vocabulary_errors():
             return EncodedBatch(*self._coder.encode_lines(lines, len(texts), threads))
 
     def ngrams(self, text: str, *, pieces: bool = True) -> Ids:
@@ -233,7 +279,7 @@ class Vocabulary:
 
         They come by where they begin, then by length; with `pieces`, what `encode` needs for the rest follows.
         """
-        with _as_vocabulary_errors():
+        with as_vocabulary_errors():
             return self._coder.ngrams(normalize_lines([text]), 1, pieces, False, 1)[0]
 
     def count_ngrams(
@@ -241,7 +287,7 @@ class Vocabulary:
     ) -> tuple[Ids, NDArray[np.int64], NDArray[np.uint32]]:
         """`ngrams` of many texts on all cores (or on `threads`): distinct ids of each text by id, offsets, counts."""
         lines = normalize_lines(texts)
-        with _as_vocabulary_errors():
+        with as_vocabulary_errors():
             return self._coder.ngrams(lines, len(texts), pieces, True, threads)
 
     def decode(self, ids: Sequence[int] | Ids) -> str:
@@ -272,14 +318,16 @@ class Vocabulary:
     from_file = load
 
 
-def _lines(texts: Iterable[str]) -> Iterator[bytes]:
+def normal_lines(texts: Iterable[str]) -> Iterator[bytes]:
+    """Texts in their normal form, some thousand at a time, with a line feed after each."""
     rows = iter(texts)
     while chunk := list(islice(rows, _INGEST_ROWS)):
         yield normalize_lines(chunk) + b"\n"  # a line feed after every text, the empty ones too
 
 
 @contextlib.contextmanager
-def _as_vocabulary_errors(scratch: str = "") -> Iterator[None]:
+def as_vocabulary_errors(scratch: str = "") -> Iterator[None]:
+    """Turn what the native builder says about limits and files into errors for users."""
     try:
         yield
     except ValueError as error:  # std::length_error: a limit
