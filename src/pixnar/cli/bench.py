@@ -53,6 +53,33 @@ def vocab(
             file.write(benchmark.markdown(results).encode())
 
 
+@commands.command("ray-build")
+def ray_build(
+    docids: Annotated[int, typer.Option(help="Generated docids.", min=1)] = 300_000,
+    size: Annotated[int, typer.Option(help="Vocabulary size.")] = 32_768,
+    workers: Annotated[str, typer.Option(help="Numbers of workers, separated by commas.")] = "1,2,4",
+    kills: Annotated[int, typer.Option(help="Workers to kill in the middle of their jobs.", min=0)] = 20,
+    repeats: Annotated[int, typer.Option(help="Builds of each kind; the best time counts.", min=1)] = 2,
+    seed: Annotated[int, typer.Option(help="Chooses docids, and when workers die.")] = 0,
+    json_file: JsonFile = None,
+) -> None:
+    """Vocabulary and docid table by Ray beside the plain path: same bytes, time, workers that are killed.
+
+    [bold]pixnar bench ray-build --docids 300000 --workers 1,2,4 --kills 20[/bold]
+    """
+    from pixnar.benchmarks import ray_build as benchmark
+
+    benchmark.run(
+        docids,
+        size=size,
+        workers=numbers(workers, "--workers"),
+        kills=kills,
+        repeats=repeats,
+        seed=seed,
+        out=json_file,
+    )
+
+
 @commands.command("decode")
 def decode(
     docids: Annotated[str, typer.Option(help="Sizes of the generated tables, separated by commas.")] = "1e6,1e7",

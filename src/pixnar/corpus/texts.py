@@ -57,7 +57,7 @@ def docid_texts(
     skip_bad_rows: bool = False,
     progress: Progress | None = None,
 ) -> tuple[Iterator[str], Skipped]:
-    """The docids of one corpus (a folder or ``irds:ID``), of text files or a folder of them, and a count of skipped rows.
+    """The docids of a corpus (folder or ``irds:ID``), of text files or a folder of them; and a count of skipped rows.
 
     ``texts, skipped = docid_texts(["my-corpus"])``
     """

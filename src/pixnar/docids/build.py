@@ -67,7 +67,7 @@ def build_table(
 
 
 class Records(NamedTuple):
-    """Rows as the native builder takes them: tokens, where each docid begins, documents, spellings, where each begins."""
+    """Rows as the native builder takes them: tokens, where docids begin, documents, spellings, where those begin."""
 
     ids: NDArray[np.uint32]
     offsets: NDArray[np.int64]

@@ -35,11 +35,13 @@ class Generation(NamedTuple):
 class Gathered(Protocol):
     """Docids that wait to become a table: a native builder, or parts that were built apart."""
 
-    def finish(
-        self, documents: int, index: bool, threads: int, progress: Progress | None
-    ) -> dict[str, NDArray[Any]]: ...  # noqa: D102 - as the native builder's
+    def finish(self, documents: int, index: bool, threads: int, progress: Progress | None) -> dict[str, NDArray[Any]]:
+        """The arrays of the table."""
+        ...
 
-    def spellings(self, first: int, last: int) -> tuple[bytes, NDArray[np.int64]]: ...  # noqa: D102
+    def spellings(self, first: int, last: int) -> tuple[bytes, NDArray[np.int64]]:
+        """The spellings of some rows of it, one behind the other, and where each begins."""
+        ...
 
 
 def open_generation(folder: TableFolder, manifest: Manifest, *, verify: bool) -> Generation:

@@ -71,14 +71,14 @@ class RayCrew:
         self, stage: str, task: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], progress: Progress | None = None
     ) -> Iterator[Any]:
         """What ``task(*job)`` answers for each job, in their order; the first that failed raises."""
-        ray = self._ray
+        ray, remote = self._ray, self._remote.options(name=stage)
         given = submitted = finished = 0
         running: dict[Any, int] = {}
         ready: dict[int, Any] = {}
         try:
             while given < len(jobs):
                 while submitted < len(jobs) and len(running) < self.workers:
-                    running[self._remote.remote(task, *jobs[submitted])] = submitted
+                    running[remote.remote(task, *jobs[submitted])] = submitted
                     submitted += 1
                 done, _ = ray.wait(list(running), num_returns=1, timeout=1.0, fetch_local=False)
                 for answer in done:

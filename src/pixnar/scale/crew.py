@@ -25,7 +25,7 @@ class Crew(Protocol):
 
 
 class Alone:
-    """This process, without Ray.
+    """The process itself, without Ray.
 
     >>> list(Alone().run("adding", lambda a, b: a + b, [(1, 2), (3, 4)]))
     [3, 7]

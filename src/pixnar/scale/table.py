@@ -1,6 +1,6 @@
 """A docid table built in shards by first token, then merged: the bytes that `build_table` writes.
 
-    encode    every shard of the input    docids as tokens, documents as numbers; sorted by first token, order of arrival kept
+    encode    every shard of the input    docids as tokens, documents as numbers; by first token, then as they came
     range     every range of tokens       its records from all shards, sorted and without duplicates: a small table
     merge     here                        the small tables one behind the other, length by length; then the index
 
@@ -178,7 +178,7 @@ def _encode(
     skip: bool,
     known: IdSet | None,
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64], Skipped]:
-    """One shard of the input as records sorted by first token; which first tokens there are, how often, and bad rows."""
+    """One shard of the input as records sorted by first token; those tokens and their counts, and bad rows."""
     skipped = Skipped()
     vocabulary, documents = load_vocabulary(vocabulary_path), Documents.open(documents_path)
     rows = chain.from_iterable(shard_docids(shard, known, skip_bad_rows=skip, skipped=skipped))

@@ -81,8 +81,8 @@ def build_vocabulary(
 ) -> Vocabulary:
     """Learn the vocabulary that `Vocabulary.build` learns from the same docids, with the workers of a crew.
 
-    Files between the jobs go to a folder in `scratch`, which all workers must see. How many `shards` there are (default:
-    one for each worker, more if they would be large) changes nothing but the time.
+    Files between the jobs go to a folder in `scratch`, which all workers must see. How many `shards` there are
+    (default: one for each worker, more if they would be large) changes nothing but the time.
     """
     options = options or BuildOptions()
     given = find_input(sources, crew.workers * 2, least=least, progress=progress)

@@ -1,0 +1,68 @@
+"""Kills workers of a Ray that this process started, in the middle of their jobs, at random moments."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+
+class Killer:
+    """What `killing` gives: how many workers it has killed so far, and during which jobs."""
+
+    def __init__(self) -> None:
+        self.kills: list[str] = []
+        self.enough = threading.Event()
+
+
+@contextlib.contextmanager
+def killing(most: int, seed: int = 0, pause: tuple[float, float] = (0.0, 0.5)) -> Iterator[Killer]:
+    """Kill up to `most` workers while the block runs, each with SIGKILL after a random pause; idle ones are spared."""
+    killer, chance, stop = Killer(), random.Random(seed), threading.Event()
+
+    def work() -> None:
+        while len(killer.kills) < most and not stop.wait(chance.uniform(*pause)):
+            busy = busy_workers()
+            while not busy and not stop.wait(0.01):
+                busy = busy_workers()
+            if stop.is_set():
+                return
+            pid, job = chance.choice(sorted(busy.items()))
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killer.kills.append(job)
+        killer.enough.set()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield killer
+    finally:
+        stop.set()
+        thread.join()
+
+
+def busy_workers() -> dict[int, str]:
+    """The processes below this one that are Ray workers with a job, and what they call themselves."""
+    children: dict[int, list[int]] = defaultdict(list)
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError):
+            # The name of a process may hold anything, blanks and brackets too: what follows begins behind the last one.
+            children[int(stat.read_text().rsplit(")", 1)[1].split()[1])].append(int(stat.parent.name))
+    found: dict[int, str] = {}
+    below = [os.getpid()]
+    while below:
+        pid = below.pop()
+        below += children[pid]
+        with contextlib.suppress(OSError):
+            title = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode(errors="replace").strip()
+            # A job is called after its stage, in small letters; idle workers and Ray's own helpers, without which no
+            # node lives, in capitals.
+            if title.startswith("ray::") and title[5:6].islower():
+                found[pid] = title.removeprefix("ray::")
+    return found

@@ -1,0 +1,211 @@
+"""Vocabulary and docid table by Ray beside the plain path: the same bytes, what Ray costs, and workers that are killed.
+
+Behind ``pixnar bench ray-build``. A corpus of generated docids in shards is built plainly, by Ray with one worker and
+with more, and by Ray while workers are killed; every vocabulary file and every file of every table is compared with the
+plain one's, byte by byte, and a difference is an error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from pixnar.docids import build_table
+from pixnar.errors import PixnarError
+from pixnar.evaluate.environment import environment
+from pixnar.scale import table as in_shards
+from pixnar.scale.cluster import connected
+from pixnar.scale.crew import Crew
+from pixnar.scale.vocab import build_vocabulary
+from pixnar.storage import atomic_write
+from pixnar.vocab import Vocabulary
+from pixnar.vocab.phrases import BuildOptions
+
+from .generate import generate_docids
+from .kill_workers import killing
+
+DOCIDS_PER_DOCUMENT = 5
+
+
+@dataclasses.dataclass
+class Way:
+    """One way to build: seconds, best of some, and whether every byte was the plain one's."""
+
+    name: str
+    workers: int
+    start_seconds: float  # of Ray and its workers, once
+    vocabulary_seconds: float
+    table_seconds: float
+    builds: int
+    same_bytes: bool
+    kills: int = 0
+    killed_during: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+def run(
+    docids: int = 300_000,
+    *,
+    size: int = 32_768,
+    workers: Sequence[int] = (1, 2, 4),
+    kills: int = 20,
+    shards: int = 8,
+    repeats: int = 2,
+    seed: int = 0,
+    out: str | os.PathLike[str] | None = None,
+    console: Console | None = None,
+) -> list[Way]:
+    """Build in all ways and print the table; `kills` workers die over as many builds as it takes."""
+    console = console or Console()
+    ways: list[Way] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        corpus = write_shards(folder / "corpus", docids, shards, seed)
+        options = BuildOptions(size)
+        bench = _Bench(folder, corpus, options)
+        ways.append(bench.plain(repeats))
+        for count in workers:
+            ways.append(bench.by_ray(count, repeats))
+        if kills:
+            ways.append(bench.with_kills(max(2, min(workers, default=2)), kills, seed))
+    if out is not None:
+        facts = {
+            "environment": environment("pixnar", "ray", "numpy"),
+            "command": f"pixnar bench ray-build --docids {docids} --size {size} --workers "
+            f"{','.join(map(str, workers))} --kills {kills} --repeats {repeats}",
+            "docids": docids,
+            "shards": shards,
+            "ways": [dataclasses.asdict(way) for way in ways],
+        }
+        with atomic_write(Path(out)) as file:
+            file.write(json.dumps(facts, indent=1, ensure_ascii=False).encode() + b"\n")
+    console.print(_table(ways))
+    return ways
+
+
+def write_shards(folder: Path, docids: int, shards: int, seed: int = 0) -> Path:
+    """A corpus of generated docids, `shards` files of them, five for each document."""
+    (folder / "docids").mkdir(parents=True)
+    documents = max(docids // DOCIDS_PER_DOCUMENT, 1)
+    with open(folder / "corpus.jsonl", "w") as file:
+        for number in range(documents):
+            file.write(
+                json.dumps({"_id": f"d{number}", "title": f"Document {number}", "text": "", "group": number % 97})
+                + "\n"
+            )
+    files = [open(folder / "docids" / f"part-{shard:03}.jsonl", "w") for shard in range(shards)]  # noqa: SIM115
+    for number, docid in enumerate(generate_docids(docids, seed)):
+        row = {"_id": f"d{number * 7919 % documents}", "docid": docid}
+        files[number * shards // docids].write(json.dumps(row, ensure_ascii=False) + "\n")
+    for file in files:
+        file.close()
+    return folder
+
+
+class _Bench:
+    def __init__(self, folder: Path, corpus: Path, options: BuildOptions) -> None:
+        self.folder, self.corpus, self.options = folder, corpus, options
+        self.made = 0
+        self.wanted: dict[str, bytes] = {}
+
+    def plain(self, repeats: int) -> Way:
+        from pixnar.corpus import docid_texts
+
+        def vocabulary() -> Vocabulary:
+            texts, _ = docid_texts([self.corpus])
+            return Vocabulary.build(texts, self.options.size)
+
+        return self._measured(
+            "plain", 0, 0.0, repeats, vocabulary, lambda made, path: build_table(self.corpus, made, path)
+        )
+
+    def by_ray(self, workers: int, repeats: int) -> Way:
+        start = time.perf_counter()
+        with connected(workers) as crew:
+            list(crew.run("starting", _import_all, [()] * workers))
+            return self._with(crew, f"ray, {workers}", time.perf_counter() - start, repeats)
+
+    def with_kills(self, workers: int, kills: int, seed: int) -> Way:
+        with connected(workers) as crew:
+            list(crew.run("starting", _import_all, [()] * workers))
+            with killing(kills, seed) as killer:
+                way = self._with(crew, f"ray, {workers}, killed", 0.0, 1)
+                while not killer.enough.is_set():
+                    again = self._with(crew, way.name, 0.0, 1)
+                    way.builds += 1
+                    way.vocabulary_seconds = max(way.vocabulary_seconds, again.vocabulary_seconds)
+                    way.table_seconds = max(way.table_seconds, again.table_seconds)
+            way.kills, way.killed_during = len(killer.kills), dict(Counter(killer.kills))
+            return way
+
+    def _with(self, crew: Crew, name: str, start: float, repeats: int) -> Way:
+        def vocabulary() -> Vocabulary:
+            return build_vocabulary([self.corpus], crew, self.folder, self.options)
+
+        def table(made: Vocabulary, path: Path) -> Any:
+            return in_shards.build_table(self.corpus, made, path, crew, self.folder)
+
+        return self._measured(name, crew.workers, start, repeats, vocabulary, table)
+
+    def _measured(
+        self,
+        name: str,
+        workers: int,
+        start: float,
+        repeats: int,
+        vocabulary: Callable[[], Vocabulary],
+        table: Callable[[Vocabulary, Path], Any],
+    ) -> Way:
+        seconds = []
+        for _ in range(repeats):
+            self.made += 1
+            path = self.folder / f"table-{self.made}"
+            began = time.perf_counter()
+            made = vocabulary()
+            middle = time.perf_counter()
+            table(made, path)
+            seconds.append((middle - began, time.perf_counter() - middle))
+            self._compare(name, path)
+        best = [min(times) for times in zip(*seconds, strict=True)]
+        return Way(name, workers, round(start, 2), round(best[0], 2), round(best[1], 2), repeats, True)
+
+    def _compare(self, name: str, path: Path) -> None:
+        # The vocabulary is one of the files of a table.
+        files = {file.name: file.read_bytes() for file in sorted(path.iterdir())}
+        self.wanted = self.wanted or files
+        different = [file for file in self.wanted.keys() | files.keys() if self.wanted.get(file) != files.get(file)]
+        if different:
+            raise PixnarError(f"{name}: {', '.join(sorted(different))} differ from what the plain path makes")
+
+
+def _import_all() -> None:
+    """What a worker needs to have read before its first job."""
+    import pixnar.scale.table
+    import pixnar.scale.vocab  # noqa: F401
+
+
+def _table(ways: list[Way]) -> Table:
+    table = Table("way", "start s", "vocabulary s", "x plain", "table s", "x plain", "builds", "kills", "bytes")
+    plain = ways[0]
+    for way in ways:
+        table.add_row(
+            way.name,
+            f"{way.start_seconds:.1f}",
+            f"{way.vocabulary_seconds:.2f}",
+            f"{way.vocabulary_seconds / plain.vocabulary_seconds:.2f}",
+            f"{way.table_seconds:.2f}",
+            f"{way.table_seconds / plain.table_seconds:.2f}",
+            str(way.builds),
+            str(way.kills),
+            "same" if way.same_bytes else "different",
+        )
+    return table
