@@ -8,12 +8,13 @@ NATIVE := CMakeLists.txt $(shell find native -name '*.cpp' -o -name '*.hpp' -o -
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export CMAKE_BUILD_PARALLEL_LEVEL = 2
 
-.PHONY: help setup demo test lint types native-test browser python-test bench fuzz sanitize soak clean
+.PHONY: help setup demo test lint types native-test browser python-test bench bench-scale fuzz sanitize soak clean
 
 help:
 	@echo "make demo         a real corpus, an index trained on it, figures beside BM25 and dense retrieval: some six minutes"
 	@echo "make test         lint, types, native unit tests, Python tests"
 	@echo "make bench        the benchmarks on small generated corpora (see benchmarks/README.md for the real ones)"
+	@echo "make bench-scale  builds by Ray beside the plain path, with workers killed on the way"
 	@echo "make fuzz         libFuzzer with AddressSanitizer on loader, encoder and docid table, a minute each (needs clang)"
 	@echo "make sanitize     native unit tests under Address-, UndefinedBehaviour- and ThreadSanitizer"
 	@echo "make soak         ten minutes of twice what the machine can serve, and thousands of generated requests"
@@ -63,6 +64,9 @@ python-test: $(READY) browser
 bench: $(READY)
 	$(BIN)/pixnar bench vocab --generated 200000 --generated-size 32768 --json build/bench-vocab.json
 	$(BIN)/pixnar bench decode --docids 1e6 --queries 50 --json build/bench-decode.json
+
+bench-scale: $(READY)
+	$(BIN)/pixnar bench ray-build --docids 300000 --workers 1,2,4 --kills 20 --json build/bench-ray-build.json
 
 sanitize: $(READY)
 	@for set in address,undefined thread; do \

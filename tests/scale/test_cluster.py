@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from pixnar.cli import main
 from pixnar.errors import CorpusError, MissingExtraError, PixnarError
 from pixnar.scale.cluster import RETRIES, RayCrew, connected
 from pixnar.scale.crew import Alone, Crew
-from tests.scale.corpora import write_sharded
+from tests.scale.corpora import contents, write_sharded
 
 ROWS = [(f"d{number % 5}", f"{word} of tea, cup {number % 7}") for number in range(40) for word in ("a cup", "one pot")]
 
@@ -90,21 +91,39 @@ def test_without_the_extra_it_is_named(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["corpus"]
 
 
-def test_commands_make_the_same_files(tmp_path: Path) -> None:
+def test_commands_make_the_same_files(ray_crew: RayCrew, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     corpus = write_sharded(tmp_path / "corpus", ROWS, 5, 3)
-
-    def pixnar(*arguments: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pixnar.cli", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
     for name, ray in (("plain", []), ("sharded", ["--ray", "--workers", "2"])):
-        made = pixnar("vocab", corpus, "-o", tmp_path / f"{name}.vocab", "--size", 600, *ray)
-        assert (made.returncode, made.stderr) == (0, ""), made.stderr
+        vocabulary, table = tmp_path / f"{name}.vocab", tmp_path / f"{name}.table"
+        assert _pixnar("vocab", corpus, "-o", vocabulary, "--size", 600, *ray) == 0
+        assert _pixnar("table", corpus, "--vocab", vocabulary, "-o", table, *ray) == 0
     assert (tmp_path / "plain.vocab").read_bytes() == (tmp_path / "sharded.vocab").read_bytes()
-    wrong = pixnar("vocab", corpus, "-o", tmp_path / "v", "--workers", 2)
-    assert wrong.returncode == 2
-    assert "--workers means nothing without --ray" in wrong.stderr
-    wrong = pixnar("vocab", corpus, "-o", tmp_path / "v", "--ray", "--ray-address", "127.0.0.1:1")
-    assert wrong.returncode == 2
-    assert wrong.stderr.count("\n") == 1
-    assert "cannot connect to Ray at 127.0.0.1:1" in wrong.stderr
+    assert contents(tmp_path / "plain.table") == contents(tmp_path / "sharded.table")
+    assert len(os.listdir(tmp_path)) == 5
+    told = capfd.readouterr().err.splitlines()
+    assert all(line.startswith("[") and " s] " in line for line in told), told  # progress on a slow day, and no more
+    assert _pixnar("vocab", corpus, "-o", tmp_path / "v", "--workers", 2) == 2
+    assert "--workers means nothing without --ray" in capfd.readouterr().err
+    assert (
+        _pixnar("table", corpus, "--vocab", tmp_path / "plain.vocab", "-o", tmp_path / "t", "--scratch", tmp_path) == 2
+    )
+    assert "--scratch means nothing without --ray" in capfd.readouterr().err
+
+
+def _pixnar(*arguments: object) -> int:
+    try:
+        main(list(map(str, arguments)))
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def test_a_cluster_that_is_not_there_is_told(tmp_path: Path) -> None:
+    corpus = write_sharded(tmp_path / "corpus", ROWS, 5, 1)
+    command = [sys.executable, "-m", "pixnar.cli", "vocab", str(corpus), "-o", str(tmp_path / "v")]
+    done = subprocess.run(
+        [*command, "--ray", "--ray-address", "127.0.0.1:1"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "cannot connect to Ray at 127.0.0.1:1 (Connection refused)" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -162,7 +162,7 @@ class _Build:
         while True:
             level = self.builder.level(number)
             version, buckets = self.version[layer], min(crew.workers, parts)
-            jobs = [
+            jobs: list[tuple[Any, ...]] = [
                 (self.folder, layer, version, part, level, buckets, self.memory, own[part][0] if own else extension)
                 for part in range(parts)
             ]
@@ -319,7 +319,8 @@ def _add(
     folder: Path, layer: Layer, length: int, bucket: int, parts: int, floor: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """The pairs of one bucket that all shards together have often enough."""
-    keys, counts = [], []
+    keys: list[NDArray[np.uint64]] = []
+    counts: list[NDArray[np.uint64]] = []
     for part in range(parts):
         begin, end = load(_path(folder, f"pairs-{layer}-{length}-borders", part))[bucket : bucket + 2]
         for name, into in (("keys", keys), ("counts", counts)):
