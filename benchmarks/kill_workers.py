@@ -49,20 +49,31 @@ def killing(most: int, seed: int = 0, pause: tuple[float, float] = (0.0, 0.5)) -
 
 def busy_workers() -> dict[int, str]:
     """The processes below this one that are Ray workers with a job, and what they call themselves."""
-    children: dict[int, list[int]] = defaultdict(list)
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError):
-            # The name of a process may hold anything, blanks and brackets too: what follows begins behind the last one.
-            children[int(stat.read_text().rsplit(")", 1)[1].split()[1])].append(int(stat.parent.name))
     found: dict[int, str] = {}
-    below = [os.getpid()]
-    while below:
-        pid = below.pop()
-        below += children[pid]
+    for pid in processes():
         with contextlib.suppress(OSError):
             title = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode(errors="replace").strip()
             # A job is called after its stage, in small letters; idle workers and Ray's own helpers, without which no
             # node lives, in capitals.
             if title.startswith("ray::") and title[5:6].islower():
                 found[pid] = title.removeprefix("ray::")
+    return found
+
+
+def processes() -> dict[int, float]:
+    """The process itself and all below it, with the seconds of processor time that each has taken."""
+    children: dict[int, list[int]] = defaultdict(list)
+    seconds: dict[int, float] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            # The name of a process may hold anything, blanks and brackets too: what follows begins behind the last one.
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+            children[int(fields[1])].append(int(stat.parent.name))
+            seconds[int(stat.parent.name)] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    found: dict[int, float] = {}
+    below = [os.getpid()]
+    while below:
+        pid = below.pop()
+        below += children[pid]
+        found[pid] = seconds.get(pid, 0.0)
     return found
