@@ -66,7 +66,7 @@ bench: $(READY)
 	$(BIN)/pixnar bench decode --docids 1e6 --queries 50 --json build/bench-decode.json
 
 bench-scale: $(READY)
-	$(BIN)/pixnar bench ray-build --docids 300000 --workers 1,2,4 --kills 20 --json build/bench-ray-build.json
+	$(BIN)/pixnar bench ray-build --docids 400000 --repeats 1 --workers 1,2,4 --kills 24 --json build/bench-ray-build.json
 
 sanitize: $(READY)
 	@for set in address,undefined thread; do \
