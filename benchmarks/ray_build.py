@@ -35,6 +35,7 @@ from .generate import generate_docids
 from .kill_workers import killing, processes
 
 DOCIDS_PER_DOCUMENT = 5
+_TABLE_WIDTH = 100
 
 
 @dataclasses.dataclass
@@ -71,7 +72,7 @@ def run(
     console: Console | None = None,
 ) -> list[Way]:
     """Build in all ways and print the table; `kills` workers die over as many builds as it takes."""
-    console = console or Console()
+    console = console or Console(width=_TABLE_WIDTH)
     ways: list[Way] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -94,7 +95,7 @@ def run(
         }
         with atomic_write(Path(out)) as file:
             file.write(json.dumps(facts, indent=1, ensure_ascii=False).encode() + b"\n")
-    console.print(_table(ways), width=120)
+    console.print(_table(ways))
     return ways
 
 

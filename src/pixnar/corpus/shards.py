@@ -20,6 +20,7 @@ from pixnar.corpus.texts import text_rows
 from pixnar.errors import CorpusError
 
 LEAST_BYTES = 1 << 20  # of a stretch; less is not worth a job of its own
+MOST_BYTES = 256 << 20  # and more is too much to be read again when a worker dies
 
 
 class Shard(NamedTuple):
@@ -32,12 +33,15 @@ class Shard(NamedTuple):
 
 
 def cut_files(paths: Sequence[Path], parts: int, least: int = LEAST_BYTES) -> list[Shard]:
-    """Files as about `parts` shards of about equal size, in order; compressed files and Parquet stay whole."""
+    """Files as about `parts` shards of about equal size, or more if they are large, in order.
+
+    Compressed files and Parquet stay whole.
+    """
     try:
         sizes = [path.stat().st_size for path in paths]
     except OSError as error:
         raise CorpusError(f"cannot read {error.filename}: {error.strerror}; give files that can be read") from error
-    share = max(sum(sizes) / max(parts, 1), least, 1)
+    share = min(max(sum(sizes) / max(parts, 1), least, 1), MOST_BYTES)
     shards = []
     for path, size in zip(paths, sizes, strict=True):
         pieces = 1 if path.name.endswith((".gz", ".parquet")) else max(round(size / share), 1)

@@ -1,0 +1,34 @@
+"""The benchmark of builds by Ray, on a handful of docids."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from benchmarks import ray_build
+from pixnar.errors import PixnarError
+from pixnar.scale.cluster import RayCrew
+
+
+def test_it_measures_compares_and_kills(ray_crew: RayCrew, tmp_path: Path) -> None:
+    console = Console(width=140, record=True)
+    ways = ray_build.run(2000, size=1024, workers=(2,), kills=1, repeats=1, out=tmp_path / "r.json", console=console)
+    assert [(way.name, way.workers, way.kills) for way in ways] == [
+        ("plain", 0, 0),
+        ("ray, 2", 2, 0),
+        ("ray, 2, killed", 2, 1),
+    ]
+    assert all(way.same_bytes and way.vocabulary_cpu > 0 and way.table_cpu > 0 for way in ways)
+    assert sum(ways[2].killed_during.values()) == 1
+    stored = json.loads((tmp_path / "r.json").read_text())
+    assert [way["name"] for way in stored["ways"]] == [way.name for way in ways]
+    assert console.export_text().count("same") == 3
+
+
+def test_another_byte_is_an_error(ray_crew: RayCrew, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_build.in_shards, "build_table", lambda corpus, made, path, *_: path.mkdir())
+    with pytest.raises(PixnarError, match=r"ray, 1: .*docids-000001\.pixnar.* differ from what the plain path makes"):
+        ray_build.run(500, size=600, workers=(1,), kills=0, repeats=1)
