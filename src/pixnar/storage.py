@@ -135,6 +135,18 @@ def put_in_place(built: Path, folder: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def link_or_copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Let a file be in a second place as well: as a second name of it or, on another disk, as a copy.
+
+    Files of ours are replaced and not written into, so what has two names stays the same under both.
+    """
+    try:
+        os.link(source, target)
+    except OSError:
+        with open(source, "rb") as file, atomic_write(target) as copy:
+            shutil.copyfileobj(file, copy)
+
+
 def write_container(
     path: str | os.PathLike[str], kind: str, version: int, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
 ) -> None:

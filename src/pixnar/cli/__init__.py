@@ -9,6 +9,8 @@ from pixnar.cli import (  # noqa: F401, I001
     fit,
     baseline,
     search,
+    search_batch,
+    shard,
     serve,
     evaluate,
     reproduce,

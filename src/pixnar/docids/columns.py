@@ -67,10 +67,14 @@ def word_bytes(text: str) -> bytes:
 
 
 class ColumnWriter:
-    """Gathers the values of all documents, in order, and packs them into arrays for a container."""
+    """Gathers the values of all documents, in order, and packs them into arrays for a container.
 
-    def __init__(self) -> None:
+    With `keys` these have columns and no others, however often they are used.
+    """
+
+    def __init__(self, keys: Collection[str] | None = None) -> None:
         self._gathered: dict[str, _Gathered] = {}
+        self._keys = keys
 
     def add(self, number: int, metadata: Mapping[str, Any]) -> None:
         """Take the metadata of the document of this number; numbers must not go down."""
@@ -102,7 +106,10 @@ class ColumnWriter:
         nested = sorted(key for key, each in self._gathered.items() if each.nested and not each.documents)
         uses = {key: each.documents for key, each in self._gathered.items() if each.documents or not each.nested}
         ranked = sorted(uses, key=lambda key: (-uses[key], key))
-        kept, rare = sorted(ranked[:MOST_KEYS]), sorted(ranked[MOST_KEYS:])
+        if self._keys is None:
+            kept, rare = sorted(ranked[:MOST_KEYS]), sorted(ranked[MOST_KEYS:])
+        else:
+            kept, rare = sorted(uses.keys() & set(self._keys)), sorted(uses.keys() - set(self._keys))
         ends = dict.fromkeys(_STORED, 0)
 
         def put(values: NDArray[Any]) -> list[Any]:
@@ -153,10 +160,14 @@ class Columns:
 
     def why_not(self, key: str) -> Literal["nested", "rare", "unknown"]:
         """Why a key has no column: it holds objects only, too many keys are more frequent, or no document has it."""
-        others = self._names(1)
-        if key in others.get("nested", ()):
-            return "nested"
-        return "rare" if key in others.get("rare", ()) else "unknown"
+        others = self.others
+        return "nested" if key in others["nested"] else "rare" if key in others["rare"] else "unknown"
+
+    @property
+    def others(self) -> dict[str, list[str]]:
+        """The keys that have no column, because they hold objects only, or because too many are more frequent."""
+        found = self._names(1)
+        return {why: list(found.get(why, ())) for why in ("nested", "rare")}
 
     @functools.cached_property
     def _words(self) -> TextBlocks:

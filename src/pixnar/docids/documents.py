@@ -11,7 +11,7 @@ import functools
 import json
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -39,17 +39,19 @@ def write_documents(
     path: str | os.PathLike[str],
     documents: Iterable[Document],
     *,
+    keys: Collection[str] | None = None,
     threads: int = 0,
     progress: Progress | None = None,
 ) -> int:
     """Write documents, without their texts, to one file, atomically; the answer is how many there were.
 
     The documents are read once and not held: in memory are their ids and, for the columns, their numbers and the
-    distinct texts of their metadata. The same documents give the same bytes.
+    distinct texts of their metadata. The same documents give the same bytes. `keys` are those that filters may name,
+    if they are not to be the most used.
     """
     check_writable(path)
     folder = Path(os.path.realpath(path)).parent
-    packed = pack_documents(documents, threads=threads, folder=folder, progress=progress)
+    packed = pack_documents(documents, keys=keys, threads=threads, folder=folder, progress=progress)
     write_container(path, _KIND, _VERSION, packed.meta, packed.arrays)
     return int(packed.meta["documents"])
 
@@ -57,13 +59,14 @@ def write_documents(
 def pack_documents(
     documents: Iterable[Document],
     *,
+    keys: Collection[str] | None = None,
     threads: int = 0,
     folder: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Container:
     """What `write_documents` writes, in memory, but for the records, which wait in `folder` if one is given."""
     ids, ends = bytearray(), array("Q", [0])
-    columns = ColumnWriter()
+    columns = ColumnWriter(keys)
 
     def rows() -> Iterator[bytes]:
         for number, document in enumerate(documents):

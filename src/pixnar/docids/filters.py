@@ -20,7 +20,7 @@ import difflib
 import re
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
@@ -84,10 +84,11 @@ class Filter:
         found = {key: columns.column(key) for key in self.keys}
         for key, column in found.items():
             if column is None and strict and key not in known:
-                raise self._no_column(key, columns)
+                raise self.no_column(key, columns)
         return self.condition.mask(found.get, n)
 
-    def _no_column(self, key: str, columns: Columns) -> FilterError:
+    def no_column(self, key: str, columns: Keys) -> FilterError:
+        """What to raise where it asks about a key that it cannot ask about."""
         why = columns.why_not(key)
         if why == "nested":
             what = f"the values of {shown(key)} are objects, which are shown but cannot be filtered by"
@@ -101,6 +102,14 @@ class Filter:
             return FilterError(f"filter {shown(self.text)}: {what}: leave the filter out, there are no other keys")
         names = ", ".join(map(shown, known[:_SHOWN_KEYS])) + (", …" if len(known) > _SHOWN_KEYS else "")
         return FilterError(f"filter {shown(self.text)}: {what}: use one of {names}")
+
+
+class Keys(Protocol):
+    """The keys that a filter may name, and why it may not name another."""
+
+    @property
+    def keys(self) -> list[str]: ...
+    def why_not(self, key: str) -> Literal["nested", "rare", "unknown"]: ...
 
 
 _Columns = Callable[[str], Column | None]

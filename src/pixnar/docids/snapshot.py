@@ -65,7 +65,7 @@ class Snapshot:
         mask = np.ones(size, np.bool_)
         if where is not None:
             condition = parse(where) if isinstance(where, str) else where
-            mask[:old] = condition.mask(self.documents.columns, old, known=self._new_keys)
+            mask[:old] = condition.mask(self.documents.columns, old, known=self.new_keys)
             for number, document in self.records.items():
                 mask[number] = condition.matches(document.metadata)
         if allow is not None:
@@ -83,7 +83,7 @@ class Snapshot:
         """The metadata keys that a filter may name, sorted, each with examples of its values."""
         columns = self.documents.columns
         found: dict[str, list[Scalar]] = {}
-        for key in sorted({*columns.keys, *self._new_keys}):
+        for key in sorted({*columns.keys, *self.new_keys}):
             column = columns.column(key)
             added = (elements(document.metadata.get(key)) for document in self.records.values())
             values = column.examples(most) if column else list(islice(dict.fromkeys(chain.from_iterable(added)), most))
@@ -92,7 +92,7 @@ class Snapshot:
         return found
 
     @cached_property
-    def _new_keys(self) -> set[str]:
+    def new_keys(self) -> set[str]:
         """Metadata keys that a filter may name although no column has them."""
         return {key for document in self.records.values() for key in document.metadata}
 

@@ -24,6 +24,7 @@ from pixnar.docids.overlay import Overlay, table_of
 from pixnar.docids.snapshot import Snapshot
 from pixnar.errors import FileFormatError, PixnarError
 from pixnar.progress import Progress
+from pixnar.storage import link_or_copy
 from pixnar.vocab import TargetVocabulary, load_vocabulary
 
 LONGEST_DOCID = 1 << 16  # tokens
@@ -286,6 +287,42 @@ class DocidTable:
                     self._write_compacted(self._disk, threads, progress)
                     self._use(*_read(folder, verify=False))
 
+    def write_part(
+        self,
+        path: str | os.PathLike[str],
+        mine: Callable[[str], bool],
+        *,
+        threads: int = 0,
+        progress: Progress | None = None,
+    ) -> DocidTable:
+        """Write a table of some documents, chosen by their ids, and of the docids that name them, as they are now.
+
+        It has the vocabulary of this one, its spellings, and the keys that a filter may name here.
+        """
+        with self._changing:
+            if self._disk is None:
+                raise PixnarError("a table in memory cannot be written in parts: build it on disk")
+            disk, folder = self._disk, TableFolder(path)
+            kept = self._there() & np.fromiter(map(mine, self._ids()), np.bool_)
+            keys = {*self.snapshot().documents.columns.keys, *self.snapshot().new_keys}
+            with folder.building(overwrite=False) as generation:
+                link_or_copy(disk.folder.file(disk.manifest, "vocabulary"), folder.new_file("vocabulary", generation))
+                documents = folder.new_file("documents", generation)
+                count = write_documents(documents, self._kept(kept), keys=keys, threads=threads, progress=progress)
+                write_generation(
+                    folder,
+                    generation,
+                    self._gathered(kept, progress),
+                    count,
+                    index=self.indexed,
+                    spelled=self.spelled,
+                    vocabulary=folder.sealed("vocabulary", generation),
+                    meta=disk.manifest.meta,
+                    threads=threads,
+                    progress=progress,
+                )
+        return DocidTable.open(path)
+
     @property
     def _name(self) -> str:
         return str(self.path or _MEMORY)
@@ -325,14 +362,16 @@ class DocidTable:
         return True
 
     def _compacted_in_memory(self, threads: int, progress: Progress | None) -> Generation:
-        builder, kept = self._gathered(progress)
+        kept = self._there()
+        builder = self._gathered(kept, progress)
         arrays = builder.finish(int(kept.sum()), self.indexed, threads, progress)
         return _in_memory(arrays, self._kept(kept))
 
     def _write_compacted(self, disk: _OnDisk, threads: int, progress: Progress | None) -> None:
         generation = disk.manifest.generation + 1
         try:
-            builder, kept = self._gathered(progress)
+            kept = self._there()
+            builder = self._gathered(kept, progress)
             path = disk.folder.new_file("documents", generation)
             count = write_documents(path, self._kept(kept), threads=threads, progress=progress)
             write_generation(
@@ -353,11 +392,22 @@ class DocidTable:
                     disk.folder.discard(generation)
             raise
 
-    def _gathered(self, progress: Progress | None) -> tuple[_native.DocidBuilder, NDArray[np.bool_]]:
-        """All docids that are there, under new numbers for the documents, and which documents have one."""
+    def _ids(self) -> Iterator[str]:
+        """The ids of all documents by their numbers, those that are gone included."""
+        documents = self._overlay.base.documents
+        for first in range(0, len(documents), STEP):
+            yield from documents.doc_ids(range(first, min(first + STEP, len(documents))))
+        yield from self._overlay.new
+
+    def _there(self) -> NDArray[np.bool_]:
+        """Which documents are there, by their numbers."""
+        kept = np.ones(len(self._overlay.base.documents) + len(self._overlay.new), np.bool_)
+        kept[list(self._overlay.gone)] = False
+        return kept
+
+    def _gathered(self, kept: NDArray[np.bool_], progress: Progress | None) -> _native.DocidBuilder:
+        """All docids of the documents to keep, under new numbers for these."""
         overlay, base = self._overlay, self._overlay.base
-        kept = np.ones(len(base.documents) + len(overlay.new), np.bool_)
-        kept[list(overlay.gone)] = False
         renumbered = (np.cumsum(kept) - 1).astype(np.uint32)
         respelled = overlay.respelled()
         dead = overlay.share_dead()
@@ -365,6 +415,11 @@ class DocidTable:
         for first in range(0, base.table.rows, STEP):
             last = min(first + STEP, base.table.rows)
             ids, offsets, numbers, rows = base.table.records(first, last, dead)
+            mine = kept[numbers]
+            if not mine.all():
+                lengths = np.diff(offsets)
+                ids, numbers, rows = ids[np.repeat(mine, lengths)], numbers[mine], rows[mine]
+                offsets = np.concatenate([[0], np.cumsum(lengths[mine])]).astype(np.int64)
             texts: list[bytes] = []
             if base.spellings is not None:
                 texts = base.spellings.many(rows)
@@ -373,16 +428,19 @@ class DocidTable:
             builder.add(ids, offsets, renumbered[numbers], b"".join(texts), _borders(texts, self.spelled))
             if progress:
                 progress("reading docids", last, base.table.rows)
-        for tokens, named in overlay.pairs.items():
+        for tokens, all_named in overlay.pairs.items():
+            named = [number for number in all_named if kept[number]]
+            if not named:
+                continue
             texts = [word_bytes(overlay.spelling(tokens) or "")] * len(named) if self.spelled else []
             builder.add(
                 np.array(tokens * len(named), np.uint32),
                 np.arange(len(named) + 1, dtype=np.int64) * len(tokens),
-                renumbered[list(named)],
+                renumbered[named],
                 b"".join(texts),
                 _borders(texts, self.spelled),
             )
-        return builder, kept
+        return builder
 
     def _kept(self, kept: NDArray[np.bool_]) -> Iterator[Document]:
         overlay, old = self._overlay, len(self._overlay.base.documents)

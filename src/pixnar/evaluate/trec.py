@@ -45,13 +45,15 @@ def read_run(path: str | os.PathLike[str]) -> dict[str, list[tuple[str, float]]]
 
 def write_run(path: str | os.PathLike[str], run: Run, name: str = "pixnar") -> None:
     """Write a run, atomically; the scores of equals are set apart, so that everyone reads the order we mean."""
-    lines = []
-    for query, hits in run.items():
-        last = np.float32(np.inf)
-        for rank, (doc_id, score) in enumerate(hits, 1):
-            last = min(np.float32(score), np.nextafter(last, np.float32(-np.inf)))  # whoever reads it has 32 bits
-            lines.append(f"{_word(query)} Q0 {_word(doc_id)} {rank} {last:.9g} {name}\n")
-    _write(path, lines)
+    _write(path, [line for query, hits in run.items() for line in run_lines(query, hits, name)])
+
+
+def run_lines(query: str, hits: Sequence[tuple[str, float]], name: str = "pixnar") -> Iterator[str]:
+    """The lines of one query, whose documents are given best first."""
+    last = np.float32(np.inf)
+    for rank, (doc_id, score) in enumerate(hits, 1):
+        last = min(np.float32(score), np.nextafter(last, np.float32(-np.inf)))  # whoever reads it has 32 bits
+        yield f"{_word(query)} Q0 {_word(doc_id)} {rank} {last:.9g} {name}\n"
 
 
 def read_qrels(path: str | os.PathLike[str]) -> dict[str, dict[str, int]]:

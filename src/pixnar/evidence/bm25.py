@@ -105,6 +105,16 @@ class Bm25:
         found = map(self.table.find, words(normalize(query)))
         return [term for term in found if term is not None]
 
+    def part(self, documents: NDArray[np.int64]) -> Bm25:
+        """The same of some documents, given ascending, which are 0, 1, 2 … there: each scores what it scores here."""
+        if self.groups is None:
+            return Bm25(self.postings.part(documents), self.table, None, len(documents))
+        renumbered = np.full(self.n_documents, -1, np.int64)
+        renumbered[documents] = np.arange(len(documents))
+        owners = renumbered[self.groups]
+        units = np.flatnonzero(owners >= 0)
+        return Bm25(self.postings.part(units), self.table, owners[units].astype(np.uint32), len(documents))
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to one file, atomically."""
         arrays: dict[str, NDArray[Any]] = self.postings.arrays()

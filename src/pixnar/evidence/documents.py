@@ -24,11 +24,18 @@ from pixnar.vocab.normalize import normalize_lines
 
 Ints = NDArray[np.int64]
 
-_FILE_KIND, _FILE_VERSION = "evidence", 1
+_FILE_KIND, _FILE_VERSION, _PART_VERSION = "evidence", 1, 2
 _BATCH = 20_000
 _START = 0  # the kind of vocabulary tokens that begin a word
 _LOOKUP = 25  # looking up one unit in one list takes as long as adding this many postings
 _NO_WORD, _WORD, _PHRASE = 0, 1, 2  # shapes of tokens
+
+
+class Whole(NamedTuple):
+    """How many documents a collection has, and in how many of them each term stands."""
+
+    n_units: int
+    found_in: Ints
 
 
 class DocumentEvidence:
@@ -54,14 +61,18 @@ class DocumentEvidence:
         shapes: NDArray[np.uint8],
         *,
         phrase_weight: float = 0.1,
+        whole: Whole | None = None,
     ) -> None:
+        """Use `build` or `load`; `whole` is what these documents are a part of, and the rarity of terms is told by."""
+        if whole is not None and len(whole.found_in) != postings.n_terms:
+            raise ValueError(f"{len(whole.found_in)} counts of documents for {postings.n_terms} terms")
         if len(vocabulary) != len(shapes):
             raise ValueError(f"made for {len(shapes)} tokens, the vocabulary has {len(vocabulary)}")
         if len(shapes) + len(table) != postings.n_terms:
             raise ValueError(f"{len(shapes)} tokens and {len(table)} words for {postings.n_terms} lists")
         self.postings, self.table, self.shapes = postings, table, shapes
-        self.phrase_weight = phrase_weight
-        self._ngrams = Ngrams(vocabulary, pieces=False)
+        self.phrase_weight, self.whole = phrase_weight, whole
+        self._vocabulary, self._ngrams = vocabulary, Ngrams(vocabulary, pieces=False)
 
     @classmethod
     def build(
@@ -135,9 +146,20 @@ class DocumentEvidence:
             raise IndexError(f"token ids must be in 0 … {len(self.shapes) - 1}")
         return self._score(terms[factors > 0], factors[factors > 0], units)
 
+    def part(self, units: NDArray[np.int64]) -> DocumentEvidence:
+        """The same of some documents, given ascending, which are 0, 1, 2 … there: each scores what it scores here."""
+        whole = self.whole or Whole(self.n_units, self.postings.frequency)
+        postings = self.postings.part(units)
+        return DocumentEvidence(
+            self._vocabulary, postings, self.table, self.shapes, phrase_weight=self.phrase_weight, whole=whole
+        )
+
     def _idf(self, terms: Ints) -> Floats:
         offsets, units = self.postings.offsets, self.postings.n_units
-        found_in = np.clip(offsets[terms + 1] - offsets[terms], 0, units)  # in a damaged file it may be anything
+        lengths = offsets[terms + 1] - offsets[terms]
+        if self.whole is not None:
+            units, lengths = self.whole.n_units, self.whole.found_in[terms]
+        found_in = np.clip(lengths, 0, units)  # in a damaged file it may be anything
         idf: Floats = np.log1p((units - found_in + 0.5) / (found_in + 0.5)).astype(np.float32)
         return idf
 
@@ -157,19 +179,25 @@ class DocumentEvidence:
         arrays: dict[str, NDArray[Any]] = self.postings.arrays()
         arrays |= {"words": self.table.data, "word_offsets": self.table.offsets, "shapes": self.shapes}
         meta = {"n_units": self.n_units, "phrase_weight": self.phrase_weight}
-        write_container(path, _FILE_KIND, _FILE_VERSION, meta, arrays)
+        if self.whole is None:
+            write_container(path, _FILE_KIND, _FILE_VERSION, meta, arrays)
+        else:  # an earlier release would not know how rare terms are
+            arrays["found_in"] = self.whole.found_in
+            write_container(path, _FILE_KIND, _PART_VERSION, meta | {"of_units": self.whole.n_units}, arrays)
 
     @classmethod
     def load(
         cls, path: str | os.PathLike[str], vocabulary: TargetVocabulary, *, verify: bool = True
     ) -> DocumentEvidence:
         """Map a file that `save` wrote, for the vocabulary it was built with; `verify` reads all to find damage."""
-        container = read_container(path, _FILE_KIND, _FILE_VERSION, verify=verify)
+        container = read_container(path, _FILE_KIND, _PART_VERSION, verify=verify)
         arrays, meta = container.arrays, container.meta
         try:
             postings = Postings.from_arrays(arrays, int(meta["n_units"]), verify=verify, where=os.fspath(path))
             table = WordTable(arrays["words"], arrays["word_offsets"], verify=verify)
-            return cls(vocabulary, postings, table, arrays["shapes"], phrase_weight=float(meta["phrase_weight"]))
+            whole = Whole(int(meta["of_units"]), arrays["found_in"]) if "of_units" in meta else None
+            weight = float(meta["phrase_weight"])
+            return cls(vocabulary, postings, table, arrays["shapes"], phrase_weight=weight, whole=whole)
         except (KeyError, ValueError, TypeError) as error:
             raise FileFormatError(f"{path} holds no usable evidence ({error}): build it again") from error
 

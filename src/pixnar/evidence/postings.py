@@ -117,6 +117,15 @@ class Postings:
             out[hits] += factor * weights[places[hits]]
         return out
 
+    def part(self, units: NDArray[np.int64]) -> Postings:
+        """The same of some units, given ascending, which are 0, 1, 2 … there; every term keeps its list."""
+        renumbered = np.full(self.n_units, -1, np.int64)
+        renumbered[units] = np.arange(len(units))
+        found = renumbered[self.units]
+        kept = found >= 0
+        offsets = np.concatenate([[0], np.cumsum(kept, dtype=np.int64)])[self.offsets]
+        return Postings(offsets, found[kept].astype(np.uint32), self.weights[kept], len(units))
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays a container file holds; `from_arrays` is the way back."""
         return {"offsets": self.offsets, "units": self.units, "weights": self.weights}

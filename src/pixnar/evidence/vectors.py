@@ -121,13 +121,24 @@ class DocidVectors:
             raise damaged(self.where, f"a row is not below {len(self.matrix)}") from error
 
     def _near(self, rows: NDArray[np.uint32], unit: Floats) -> Floats:
-        """The same for one query, by the native core where rows lie as it wants them."""
+        """The same for one query, by the native core where rows lie as it wants them.
+
+        A row's product does not depend on the rows beside it, which it may in a product of matrices.
+        """
         if self._native is None:
-            return self._cosines(rows, unit)
+            return self._one_by_one(rows, unit)
         if int(rows.max()) >= len(self.matrix):
             raise damaged(self.where, f"a row is not below {len(self.matrix)}")
         near: Floats = self._native.logits(unit[None], rows)[0]
         return near
+
+    def _one_by_one(self, rows: NDArray[np.uint32], unit: Floats) -> Floats:
+        pieces = [rows[begin : begin + _CHUNK] for begin in range(0, len(rows), _CHUNK)]
+        try:
+            sums = [(self.matrix[piece].astype(np.float64) * unit).sum(1) for piece in pieces]
+        except IndexError as error:
+            raise damaged(self.where, f"a row is not below {len(self.matrix)}") from error
+        return np.concatenate(sums).astype(np.float32)
 
     @cached_property
     def _native(self) -> HeadRows | None:
@@ -153,6 +164,14 @@ class DocidVectors:
         places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(begins - ends + lengths, lengths)
         owners = np.flatnonzero(lengths)
         return self.rows[places], (ends - lengths)[owners], owners
+
+    def part(self, documents: NDArray[np.int64]) -> DocidVectors:
+        """The same of some documents, which are 0, 1, 2 … there, with the vectors that they need."""
+        rows, _, _ = self._rows_of(documents)
+        used, renumbered = np.unique(rows, return_inverse=True)
+        offsets = np.zeros(len(documents) + 1, np.int64)
+        np.cumsum(self.offsets[documents + 1] - self.offsets[documents], out=offsets[1:])
+        return DocidVectors(self.matrix[used], offsets, renumbered.astype(np.uint32), where=self.where)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to one file, atomically."""

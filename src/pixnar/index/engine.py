@@ -47,13 +47,32 @@ class Query(NamedTuple):
     tokens: NDArray[np.uint32] | None
 
 
+class Expanded(NamedTuple):
+    """Tokens that a model expects in a good document, and how much likelier it finds each than it is anywhere."""
+
+    tokens: NDArray[np.int64]
+    gains: Floats
+
+
+class Top(NamedTuple):
+    """The units that a source scores highest, best first, and their scores, all above 0."""
+
+    units: NDArray[np.int64]
+    scores: Floats
+
+
 class Candidates(NamedTuple):
-    """Documents that may answer a query, with a column of scores per source; `places` are where decoding has them."""
+    """Documents that may answer a query, with a column of scores per source; `places` are where decoding has them.
+
+    `tops` are the best units of each source that scores all documents, whether or not they may be found.
+    """
 
     doc_ids: list[str]
     columns: dict[str, Floats]
     late: NDArray[np.bool_]  # added after the fit: only their docids are known
     places: list[tuple[Decoded[DocumentHit], int]]
+    units: NDArray[np.int64]  # -1 for those added late
+    tops: dict[str, Top]
 
     def hit(self, number: int, score: float) -> DocumentHit:
         """One of them with its best docid."""
@@ -205,17 +224,34 @@ class Engine:
                 best_of.setdefault(doc_id, DocumentHit(doc_id, hit.score, hit.tokens))
         return list(best_of.values())[:k]
 
+    def expanded(self, query: Query) -> Expanded | None:
+        """What the model expects in a good document, if that is asked for."""
+        weights = None if self.fusion is None else self.fusion.weights
+        if self.evidence is None or not self.expansion or (weights is not None and EXPANSION not in weights):
+            return None
+        return Expanded(*self.scorer.expansion(query.x, self.expansion, query.tokens))
+
     def candidates(
-        self, query: Query, scores: SlotScores, depth: int, wanted: Wanted = EVERYTHING, lap: Laps | None = None
+        self,
+        query: Query,
+        scores: SlotScores,
+        depth: int,
+        wanted: Wanted = EVERYTHING,
+        lap: Laps | None = None,
+        expanded: Callable[[Query], Expanded | None] | None = None,
     ) -> Candidates:
-        """The `depth` best documents of the decoder, of the evidence and of BM25, each with the scores of all."""
+        """The `depth` best documents of the decoder, of the evidence and of BM25, each with the scores of all.
+
+        `expanded` is for an engine that has no phrase rows at hand: it tells what the model expects.
+        """
         lap = lap or Laps()
         decoded = [self._decoded(scores, depth, wanted)]
         found = list(decoded[0].doc_ids)
         lap("decode")
-        whole = self._whole_columns(query)
+        whole = self._whole_columns(query, (expanded or self.expanded)(query))
+        tops = {name: _top(column, depth) for name, column in whole.items()}
         units = self.units.numbers(found)
-        missing = np.setdiff1d(_best_units(whole.values(), depth), units)
+        missing = np.setdiff1d(np.concatenate([np.zeros(0, np.int64), *(top.units for top in tops.values())]), units)
         lap("evidence")
         if len(missing):
             decoded.append(self._only(scores, [self.units[unit] for unit in missing.tolist()], wanted))
@@ -225,7 +261,8 @@ class Engine:
         columns = {DOCIDS: np.concatenate([one.scores for one in decoded]).astype(np.float32)}
         known = units >= 0
         for name, column in whole.items():
-            columns[name] = np.where(known, column[units], np.nan).astype(np.float32)
+            columns[name] = np.full(len(found), np.nan, np.float32)
+            columns[name][known] = column[units[known]]
         if self.vectors is not None:
             near = np.full(len(found), np.nan, np.float32)  # of documents added later nothing is known
             near[known] = self.vectors.best(query.pooled, units[known])
@@ -238,6 +275,8 @@ class Engine:
             {name: column[order] for name, column in columns.items()},
             ~known[order],
             [places[i] for i in order],
+            units[order],
+            tops,
         )
 
     def search(self, queries: Sequence[Query], k: int, wanted: Wanted = EVERYTHING) -> list[list[DocumentHit]]:
@@ -261,7 +300,7 @@ class Engine:
             lap("decode")
             return hits
         found = self.candidates(query, scores, max(self.depth, k), wanted, lap)
-        fused = _placed(self.fusion.scores(found.columns), found)
+        fused = placed(self.fusion.scores(found.columns), found.columns[DOCIDS], found.late)
         hits = [found.hit(i, float(fused[i])) for i in best(fused, k)]
         lap("fuse")
         return hits
@@ -277,16 +316,13 @@ class Engine:
                 done += pool.map(work, some)
         return done
 
-    def _whole_columns(self, query: Query) -> dict[str, Floats]:
+    def _whole_columns(self, query: Query, expanded: Expanded | None) -> dict[str, Floats]:
         """Scores of all documents by what does not depend on docids."""
         columns = {}
-        weights = None if self.fusion is None else self.fusion.weights
         if self.evidence is not None:
             columns[OWN] = self.evidence.own(query.text)
-            if self.expansion and (weights is None or EXPANSION in weights):
-                columns[EXPANSION] = self.evidence.expansion(
-                    *self.scorer.expansion(query.x, self.expansion, query.tokens)
-                )
+            if expanded is not None:
+                columns[EXPANSION] = self.evidence.expansion(*expanded)
         if self.bm25 is not None:
             columns[BM25] = self.bm25.documents(query.text)
         return columns
@@ -298,20 +334,20 @@ class Engine:
         return self._decoded(scores, len(doc_ids), Wanted(doc_ids, wanted.forbid, wanted.where))
 
 
-def _placed(fused: Floats, found: Candidates) -> Floats:
+def placed(fused: Floats, docids: Floats, late: NDArray[np.bool_]) -> Floats:
     """Documents added after the fit are ranked by their docids: as high as they are among all by these alone."""
-    if not found.late.any() or found.late.all():
-        return found.columns[DOCIDS] if found.late.all() else fused
-    known = -np.sort(-fused[~found.late])
-    others = np.sort(found.columns[DOCIDS][~found.late])
-    better = len(others) - np.searchsorted(others, found.columns[DOCIDS][found.late], side="right")
-    placed = fused.copy()
-    placed[found.late] = known[np.minimum(better, len(known) - 1)]
-    return placed
+    if not late.any() or late.all():
+        return docids if late.all() else fused
+    known = -np.sort(-fused[~late])
+    others = np.sort(docids[~late])
+    better = len(others) - np.searchsorted(others, docids[late], side="right")
+    ranked = fused.copy()
+    ranked[late] = known[np.minimum(better, len(known) - 1)]
+    return ranked
 
 
-def _best_units(columns: Iterable[Floats], depth: int) -> NDArray[np.int64]:
-    """The units with the largest scores above 0 in each column."""
-    tops = [(column, best(column, depth)) for column in columns]
-    nothing = np.zeros(0, np.int64)
-    return np.unique(np.concatenate([nothing, *(top[column[top] > 0] for column, top in tops)]))
+def _top(column: Floats, depth: int) -> Top:
+    """The units with the largest scores above 0."""
+    units = best(column, depth)
+    units = units[column[units] > 0]
+    return Top(units, column[units])

@@ -230,15 +230,9 @@ class Index:
         ]
 
     def _equal_first(self, query: Query, rows: list[DocumentHit], k: int, wanted: Wanted) -> list[DocumentHit]:
-        """Documents that the query names word by word come first; those it did not find get the best score."""
+        """Documents that the query names word by word come first."""
         named = self._allowed(self.equal(query), wanted)
-        if not named or not k:
-            return rows
-        tokens = self.table.encode(query.text)
-        inside = [row.doc_id for row in rows if row.doc_id in named]
-        top = rows[0].score if rows else 0.0
-        first = [DocumentHit(doc_id, top, tokens) for doc_id in inside + sorted(named - set(inside))]
-        return (first + [row for row in rows if row.doc_id not in named])[:k]
+        return equal_first(rows, named, self.table.encode(query.text), k) if named and k else rows
 
     def equal(self, query: Query) -> list[str]:
         """The documents that a query names word by word."""
@@ -258,6 +252,14 @@ class Index:
         if not tokens:
             return ""
         return self.table.spelling(tokens) or self.table.vocabulary.decode(tokens)
+
+
+def equal_first(rows: list[DocumentHit], named: set[str], tokens: tuple[int, ...], k: int) -> list[DocumentHit]:
+    """Documents that the docid with these tokens names come first; those that were not found get the best score."""
+    inside = [row.doc_id for row in rows if row.doc_id in named]
+    top = rows[0].score if rows else 0.0
+    first = [DocumentHit(doc_id, top, tokens) for doc_id in inside + sorted(named - set(inside))]
+    return (first + [row for row in rows if row.doc_id not in named])[:k]
 
 
 def wanted_of(

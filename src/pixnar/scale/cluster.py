@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,7 +13,6 @@ from pixnar.progress import Progress
 
 RETRIES = 20
 """How often a job is given to another worker after its own died."""
-_PATIENCE = 10.0  # seconds until a cluster must have answered
 
 
 @contextlib.contextmanager
@@ -31,7 +29,6 @@ def connected(workers: int | None = None, address: str | None = None) -> Iterato
     # Ray says so much at its start that what matters would be lost in it; it tells nobody else either.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    os.environ.setdefault("RAY_worker_niceness", "0")  # workers are to have as much of a machine as a plain build has
     try:
         import ray
     except ImportError as error:
@@ -41,30 +38,19 @@ def connected(workers: int | None = None, address: str | None = None) -> Iterato
         quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
         try:
             if address is not None:
-                _knock(address)
                 ray.init(address=address, **quiet)
             else:
                 ray.init(num_cpus=workers or os.cpu_count() or 1, include_dashboard=False, address="local", **quiet)
         except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-            said = getattr(error, "strerror", None) or str(error)
-            why = (said.splitlines() or [type(error).__name__])[0].rstrip(".")
+            why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
             where = f"to Ray at {address}" if address is not None else "a Ray of this machine"
             raise PixnarError(f"cannot connect {where} ({why}): see that it runs, or work without --ray") from error
     try:
-        if workers is None:
-            resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-            workers = max(int(resources.get("CPU", 1)), 1)
-        yield RayCrew(workers)
+        there = max(int(ray.cluster_resources().get("CPU", 1)), 1)
+        yield RayCrew(there if workers is None else workers)
     finally:
         if own:
             ray.shutdown()
-
-
-def _knock(address: str) -> None:
-    """See that somebody is there: Ray itself would wait for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
 
 
 class RayCrew:
@@ -85,14 +71,14 @@ class RayCrew:
         self, stage: str, task: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], progress: Progress | None = None
     ) -> Iterator[Any]:
         """What ``task(*job)`` answers for each job, in their order; the first that failed raises."""
-        ray, remote = self._ray, self._remote.options(name=stage)
+        ray = self._ray
         given = submitted = finished = 0
         running: dict[Any, int] = {}
         ready: dict[int, Any] = {}
         try:
             while given < len(jobs):
                 while submitted < len(jobs) and len(running) < self.workers:
-                    running[remote.remote(task, *jobs[submitted])] = submitted
+                    running[self._remote.remote(task, *jobs[submitted])] = submitted
                     submitted += 1
                 done, _ = ray.wait(list(running), num_returns=1, timeout=1.0, fetch_local=False)
                 for answer in done:

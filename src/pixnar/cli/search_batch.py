@@ -1,0 +1,86 @@
+"""pixnar search-batch: a file of queries in, a file of what they find out; on this machine or on many."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pixnar.cli.common import SkipBadRows, Threads, app, tell_skipped
+from pixnar.cli.search import FullVocabulary, IndexPath, Sources
+from pixnar.errors import PixnarError
+
+Ray = Annotated[bool, typer.Option("--ray", help="Let Ray do the work: for many machines; one is as fast without.")]
+Workers = Annotated[int, typer.Option(help="With --ray: processes that search; 0 = one for each core.", min=0)]
+RayAddress = Annotated[
+    str | None, typer.Option(help="With --ray: a cluster that runs, e.g. auto; without, one is started here.")
+]
+
+
+@app.command("search-batch")
+def search_batch(
+    index: IndexPath,
+    queries: Annotated[Path, typer.Argument(help='Lines of {"_id": "q1", "text": "…"}, plain or .gz.')],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="Table to write: .parquet, .jsonl, or .trec for a TREC run.")
+    ],
+    k: Annotated[int, typer.Option("-k", help="Documents wanted for each query.", min=1, max=10_000)] = 10,
+    where: Annotated[
+        str | None, typer.Option(help="Only documents with this metadata, e.g. 'level = \"category\"'.")
+    ] = None,
+    threshold: Annotated[float | None, typer.Option(help="Leave out documents that score less.")] = None,
+    batch: Annotated[
+        int, typer.Option(help="Queries of a piece, which is what an interrupted run loses.", min=1)
+    ] = 256,
+    full: FullVocabulary = False,
+    sources: Sources = "all",
+    ray: Ray = False,
+    workers: Workers = 0,
+    ray_address: RayAddress = None,
+    threads: Threads = 0,
+    skip_bad_rows: SkipBadRows = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Start anew where an unfinished run with other settings lies.")
+    ] = False,
+) -> None:
+    """Search for every query of a file; a run that was stopped goes on when it is started again.
+
+    [bold]pixnar search-batch INDEX queries.jsonl -o run.parquet[/bold]
+    [bold]pixnar search-batch INDEX queries.jsonl -o run.parquet --ray --workers 8[/bold]
+
+    Rows of query_id, rank, doc_id, score and docid, in the order of the queries: the same bytes with Ray and without,
+    whatever the number of workers, and whichever of them died on the way.
+    """
+    import os
+
+    from pixnar.corpus import Skipped
+    from pixnar.progress import show_progress
+    from pixnar.scale.batch import Wish, search_file
+
+    if not ray and (workers or ray_address):
+        raise PixnarError("--workers and --ray-address are for Ray: say --ray, or leave them out")
+    made = None
+    if ray:
+        from pixnar.scale.batch_ray import RayWorkers
+
+        made = RayWorkers(workers or os.cpu_count() or 1, ray_address, threads or 1)
+    began, skipped = time.perf_counter(), Skipped()
+    with show_progress(transient=True) as progress:
+        count = search_file(
+            index,
+            queries,
+            out,
+            Wish(k, where, threshold, sources, full, batch),
+            workers=made,
+            threads=threads,
+            skip_bad_rows=skip_bad_rows,
+            skipped=skipped,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    tell_skipped(skipped)
+    seconds = time.perf_counter() - began
+    print(f"{out}: {count:,} queries in {seconds:,.1f} s, {count / seconds:,.0f} a second", file=sys.stderr)
