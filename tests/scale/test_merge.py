@@ -72,7 +72,7 @@ def asked(
     ]
     text, pooled = (query.text, query.pooled) if query else ("", np.zeros(0, np.float32))
     where = wanted.where if isinstance(wanted.where, str) else None
-    return Asked(text, (), pooled, scores, more.get("expanded"), depth, *ids, where)
+    return Asked(text, (), pooled, scores, more.get("expanded"), depth, ids[0], ids[1], where)
 
 
 @st.composite

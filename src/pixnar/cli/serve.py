@@ -9,6 +9,7 @@ import typer
 
 from pixnar.cli.common import app
 from pixnar.cli.search import IndexPath, Sources
+from pixnar.errors import PixnarError
 
 
 @app.command("serve")
@@ -48,12 +49,24 @@ def serve(
     ] = 1.0,
     access_log: Annotated[bool, typer.Option(help="A log line for each request.")] = True,
     log_queries: Annotated[bool, typer.Option("--log-queries", help="Write what was asked into the log, too.")] = False,
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Serve through Ray Serve: replicas on many machines, or an index in parts.")
+    ] = False,
+    replicas: Annotated[
+        int, typer.Option(help="With --ray: servers of the index; of one in parts, also of each part.", min=1)
+    ] = 1,
+    ray_address: Annotated[
+        str | None, typer.Option(help="With --ray: a cluster that runs, e.g. auto; without, one is started here.")
+    ] = None,
 ) -> None:
     """Answer searches over HTTP, with a page at / and the API described at /docs.
 
     [bold]pixnar serve INDEX[/bold]   then open http://127.0.0.1:8000
 
     A new index in the same folder (pixnar fit --overwrite, pixnar add) is taken up without a request lost.
+
+    [bold]pixnar serve INDEX --ray --replicas 4[/bold]   on Ray; or, what pixnar shard wrote:
+    [bold]pixnar serve SHARDS --ray[/bold]
     """
     import os
 
@@ -69,21 +82,28 @@ def serve(
         wait_seconds=wait_ms / 1e3,
         timeout_seconds=timeout,
     )
-    run(
-        index,
-        Settings(
-            host=host,
-            port=port,
-            workers=workers or os.cpu_count() or 1,
-            batch=batch,
-            sources=sources,
-            device=device,
-            cache=cache,
-            limits=limits,
-            keys=read_keys(api_keys),
-            drain_seconds=drain,
-            look_seconds=look,
-            access_log=access_log,
-            log_queries=log_queries,
-        ),
+    settings = Settings(
+        host=host,
+        port=port,
+        workers=workers or os.cpu_count() or 1,
+        batch=batch,
+        sources=sources,
+        device=device,
+        cache=cache,
+        limits=limits,
+        keys=read_keys(api_keys),
+        drain_seconds=drain,
+        look_seconds=look,
+        access_log=access_log,
+        log_queries=log_queries,
     )
+    if ray:
+        from pixnar.scale.serving import Cluster, serve_on_ray
+
+        serve_on_ray(index, settings, Cluster(replicas, ray_address))
+        return
+    if replicas > 1 or ray_address:
+        raise PixnarError("--replicas and --ray-address are for Ray: say --ray, or leave them out")
+    if (index / "shards.json").is_file():
+        raise PixnarError(f"{index} is an index in parts: say --ray to serve it, or give the whole index")
+    run(index, settings)

@@ -108,8 +108,13 @@ class Keys(Protocol):
     """The keys that a filter may name, and why it may not name another."""
 
     @property
-    def keys(self) -> list[str]: ...
-    def why_not(self, key: str) -> Literal["nested", "rare", "unknown"]: ...
+    def keys(self) -> list[str]:
+        """Sorted."""
+        ...
+
+    def why_not(self, key: str) -> Literal["nested", "rare", "unknown"]:
+        """It holds objects only, too many keys are more frequent, or no document has it."""
+        ...
 
 
 _Columns = Callable[[str], Column | None]

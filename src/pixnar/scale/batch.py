@@ -14,6 +14,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -201,7 +202,8 @@ def _planned(
         if not overwrite:
             name = next((name for name, value in settings.items() if begun.get(name) != value), "version")
             raise PixnarError(
-                f"{work} is of an unfinished run with another {name}: say the same to go on, or --overwrite to start anew"
+                f"{work} is of an unfinished run with another {name}: say the same to go on, or --overwrite to start "
+                "anew"
             )
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
@@ -220,7 +222,7 @@ def _planned(
 
 
 def _pieces(ends: Sequence[int]) -> list[Piece]:
-    return [Piece(number, begin, end) for number, (begin, end) in enumerate(zip(ends, ends[1:], strict=False))]
+    return [Piece(number, begin, end) for number, (begin, end) in enumerate(pairwise(ends))]
 
 
 def _read(queries: Path, judge: BadRows, progress: Progress | None) -> Iterator[Query]:
@@ -283,7 +285,8 @@ def _json_lines(table: Any) -> Iterator[str]:
 
 def _trec(table: Any) -> Iterator[str]:
     """Queries of the same id stand together in what was read: hits of one begin with rank 1."""
-    query, hits = "", []
+    query = ""
+    hits: list[tuple[str, float]] = []
     for row in table.to_pylist():
         if row["rank"] == 1 and hits:
             yield from run_lines(query, hits)

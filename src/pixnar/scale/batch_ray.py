@@ -36,6 +36,8 @@ class RayWorkers:
 
     def __call__(self, index: Path, queries: Path, wish: Wish, pieces: Sequence[Piece]) -> Iterator[tuple[int, bytes]]:
         """See `Workers`."""
+        # Ray Data's actors make the core write a warning about what cannot happen here: their owner lives on
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
         with connected(self.workers, self.address):
             yield from self._made(index, queries, wish, pieces)
 

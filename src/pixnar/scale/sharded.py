@@ -117,8 +117,9 @@ class Sharded:
         depth = k if engine.fusion is None else max(engine.depth, k)
         expanded = engine.expanded(query)
         lap("score")
+        where = None if condition is None else condition.text
         asked = [
-            Asked(query.text, own, query.pooled, scores, expanded, depth, *ids, condition and condition.text)
+            Asked(query.text, own, query.pooled, scores, expanded, depth, *ids, where)
             for ids in zip(self._by_part(wanted.allow), self._by_part(wanted.forbid), strict=True)
         ]
         answers = self.parts.answers(asked)

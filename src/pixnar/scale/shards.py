@@ -202,7 +202,7 @@ def change(
         wishes[part_of(doc_id, count)]["remove_documents"].append(doc_id)
     for document in documents:
         wishes[part_of(document.doc_id, count)]["documents"].append(document)
-    first = {name: [] for name in ("add", "documents")}
+    first: dict[str, list[Any]] = {"add": [], "documents": []}
     for table, wish in zip(tables, wishes, strict=True):  # removals first, everywhere: they decide what is still there
         table.change(**(wish | first))
     told = _spellings(tables, pairs, spellings)

@@ -32,7 +32,7 @@ from pixnar.serve.asked import (
     SearchOut,
     StateOut,
 )
-from pixnar.serve.change import ChangeError, add, remove
+from pixnar.serve.change import ChangeError
 from pixnar.serve.description import methods_of, with_limits
 from pixnar.serve.gate import Gate
 from pixnar.serve.limits import Limits, RefusedError
@@ -106,8 +106,8 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
         return await searched(request, wish.whole())
 
     def changed() -> Response:
-        table = shelf.index.table
-        return json_reply({"documents": table.documents, "pairs": table.pairs})
+        facts = shelf.facts()
+        return json_reply({"documents": facts["documents"], "pairs": facts["docids"]})
 
     @app.post("/docids", response_model=ChangeOut, responses=_CHANGE, tags=["live changes"])
     async def add_docids(
@@ -116,8 +116,8 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
         x_api_key: _ApiKey = None,
     ) -> Response:
         """Let docids name documents, new or known; searches find them at once, and they are on disk."""
-        await run_in_threadpool(add, shelf.index.table, wish, limits)
-        return changed()
+        await run_in_threadpool(shelf.add, wish, limits)
+        return await run_in_threadpool(changed)
 
     @app.delete("/docids", response_model=ChangeOut, responses=_CHANGE, tags=["live changes"])
     async def remove_docids(
@@ -129,8 +129,8 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
         x_api_key: _ApiKey = None,
     ) -> Response:
         """Remove documents, or docids, or the docids of a document. What is not there need not be removed."""
-        await run_in_threadpool(remove, shelf.index.table, doc_id, docid, limits)
-        return changed()
+        await run_in_threadpool(shelf.remove, doc_id, docid, limits)
+        return await run_in_threadpool(changed)
 
     @app.get("/health", response_model=StateOut, tags=["operations"])
     async def health() -> Response:
@@ -152,23 +152,19 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
     @app.get("/metrics", response_class=Response, tags=["operations"])
     async def metrics() -> Response:
         """Figures for Prometheus."""
-        return Response(server.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(
+            await run_in_threadpool(server.metrics.text), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
 
     @app.get("/info", response_model=InfoOut, tags=["operations"])
     async def info() -> Response:
         """What is served, and how much may be asked."""
-        index = shelf.index
-        fusion = index.engine.fusion
+        facts = await run_in_threadpool(shelf.facts)
         return json_reply(
             {
                 "index": shelf.name,
                 "version": pixnar.__version__,
-                "documents": index.table.documents,
-                "docids": index.table.pairs,
-                "vocabulary": index.table.vocab_size,
-                "slots": index.engine.scorer.slots,
-                "sources": ["docids"] if fusion is None else list(fusion.weights),
-                "keys": list(index.table.snapshot().keys(0)),
+                **facts,
                 "limits": {
                     "k": limits.k,
                     "query_characters": limits.query_characters,

@@ -71,6 +71,8 @@ def serve(folder: Path, settings: Settings) -> None:
             shelf.watch(settings.look_seconds)
         config = uvicorn.Config(
             app,
+            http="h11",  # whose limit of a request's head is set below; others that are installed have none
+            loop="asyncio",
             log_config=None,
             access_log=False,
             server_header=False,

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pixnar.serve.answer import Job, answers
+from pixnar.serve.answer import Job
 from pixnar.serve.desk import Desk
+from pixnar.serve.holding import Holding
 from pixnar.serve.keys import Keys
 from pixnar.serve.limits import Limits
 from pixnar.serve.logs import Log
 from pixnar.serve.metrics import Metrics
-from pixnar.serve.shelf import Shelf
 
 
 class Server:
     """All that a running server has: the index, who waits for it, what is counted, and whether it is closing."""
 
-    def __init__(self, shelf: Shelf, desk: Desk[Job], metrics: Metrics, limits: Limits, keys: Keys, log: Log) -> None:
+    def __init__(self, shelf: Holding, desk: Desk[Job], metrics: Metrics, limits: Limits, keys: Keys, log: Log) -> None:
         self.shelf, self.desk, self.metrics, self.limits, self.keys, self.log = shelf, desk, metrics, limits, keys, log
         self.draining = False
 
 
 def make_server(
-    shelf: Shelf,
+    shelf: Holding,
     limits: Limits | None = None,
     *,
     keys: Keys | None = None,
@@ -35,7 +35,7 @@ def make_server(
     limits = limits or Limits()
 
     def work(jobs: Sequence[Job]) -> Sequence[Any]:
-        return answers(shelf.index, jobs, lambda stage, seconds: metrics.stages.labels(stage).observe(seconds))
+        return shelf.answers(jobs, lambda stage, seconds: metrics.stages.labels(stage).observe(seconds))
 
     def heard(event: str) -> None:
         if event == "index-swapped":
@@ -53,7 +53,7 @@ def make_server(
         {
             "queue_queries": ("Queries that wait for a worker.", lambda: desk.waiting),
             "running_queries": ("Queries that are worked on.", lambda: desk.running),
-            "documents": ("Documents in the docid table.", lambda: shelf.index.table.documents),
+            "documents": ("Documents in the docid table.", lambda: int(shelf.facts()["documents"])),
         }
     )
     shelf.listeners.append(heard)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,10 @@ from pixnar.errors import PixnarError
 from pixnar.index import Index
 from pixnar.index.files import DOCIDS
 from pixnar.index.manifest import UNFINISHED
+from pixnar.serve.answer import Job, Watch, answers
+from pixnar.serve.asked import Addition
+from pixnar.serve.change import add, remove
+from pixnar.serve.limits import Limits
 from pixnar.storage import in_memory
 
 Event = Callable[..., None]
@@ -51,6 +55,30 @@ class Shelf:
         """What the index is called: its folder, or the one around it if that is just called index."""
         folder = self.folder.resolve()
         return folder.parent.name if folder.name == "index" else folder.name
+
+    def answers(self, jobs: Sequence[Job], watch: Watch | None = None) -> list[bytes | Exception]:
+        """See `Holding`."""
+        return answers(self.index, jobs, watch)
+
+    def facts(self) -> dict[str, Any]:
+        """See `Holding`."""
+        table, engine = self.index.table, self.index.engine
+        return {
+            "documents": table.documents,
+            "docids": table.pairs,
+            "vocabulary": table.vocab_size,
+            "slots": engine.scorer.slots,
+            "sources": ["docids"] if engine.fusion is None else list(engine.fusion.weights),
+            "keys": list(table.snapshot().keys(0)),
+        }
+
+    def add(self, wish: Addition, limits: Limits) -> None:
+        """See `Holding`."""
+        add(self.index.table, wish, limits)
+
+    def remove(self, doc_ids: Sequence[str], docids: Sequence[str], limits: Limits) -> None:
+        """See `Holding`."""
+        remove(self.index.table, doc_ids, docids, limits)
 
     def watch(self, every: float = 1.0) -> None:
         """Look again and again, on a thread of its own."""

@@ -1,0 +1,149 @@
+"""Ray Serve: the answers of a plain server, from replicas and from parts, while some of them are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pixnar.errors import PixnarError
+from pixnar.index import Index
+from pixnar.index.index import wanted_of
+from pixnar.scale.serving import NAME, Cluster, deployed
+from pixnar.serve import Limits, Settings
+from pixnar.serve.answer import Job, answers
+from pixnar.serve.keys import Keys
+
+KEY = "a key for the tests"
+SETTINGS = Settings(
+    port=0, workers=2, limits=Limits(wait_seconds=60, timeout_seconds=60), look_seconds=0.2, access_log=False
+)
+
+
+def ask(address: str, body: Any, path: str = "/search", method: str = "POST", **headers: str) -> tuple[int, Any]:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(address + path, data, {"Content-Type": "application/json", **headers})
+    request.method = method
+    try:
+        with urllib.request.urlopen(request, timeout=90) as reply:
+            return reply.status, json.loads(reply.read())
+    except urllib.error.HTTPError as error:
+        content = error.read()
+        return error.code, json.loads(content) if content.startswith(b"{") else content
+
+
+@pytest.fixture(scope="module")
+def told(home: Path, texts: list[str]) -> dict[str, Any]:
+    """What a plain server says of each query."""
+    index, some = Index.load(home / "index", threads=1), texts[::8] + texts[-5:]
+    jobs = [Job(text, 5, wanted_of(None, None, None)) for text in some]
+    found = answers(index, jobs)
+    return {text: json.loads(one) for text, one in zip(some, found, strict=True) if isinstance(one, bytes)}
+
+
+def loaded(address: str, told: dict[str, Any], kill: Callable[[], None]) -> list[int]:
+    """Ask all queries again and again while something is killed; the statuses that were not 200. None is wrong."""
+    refused: list[int] = []
+    begun = threading.Event()
+
+    def one(text: str) -> None:
+        until = time.monotonic() + 60
+        while True:
+            try:
+                status, reply = ask(address, {"query": text, "k": 5})
+            except OSError:
+                status, reply = 0, None
+            if status == 200:
+                assert reply["results"] == [told[text]]
+                begun.set()
+                return
+            refused.append(status)
+            assert status in (0, 500, 503) and time.monotonic() < until, (status, reply)
+            time.sleep(0.1)
+
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(one, text) for text in [*told] * 3]
+        assert begun.wait(60)
+        kill()
+        for each in waiting:
+            each.result()
+    return refused
+
+
+@pytest.fixture(scope="module")
+def parts(home: Path, ray_here: None) -> Iterator[str]:
+    with deployed(home / "shards", SETTINGS, Cluster()) as address:
+        yield address
+
+
+def handle(name: str) -> Any:
+    from ray import serve
+
+    return serve.get_deployment_handle(name, NAME)
+
+
+@pytest.mark.timeout(240)
+def test_parts_answer_as_a_plain_server(parts: str, told: dict[str, Any]) -> None:
+    texts = list(told)
+    status, reply = ask(parts, {"query": texts[:40], "k": 5})
+    assert status == 200
+    assert reply["results"] == [told[text] for text in texts[:40]]
+    status, facts = ask(parts, None, "/info", "GET")
+    assert status == 200 and facts["documents"] == 40 and facts["keys"] == ["country", "price"]
+    for body, wanted in (
+        ({"query": ""}, 422),
+        ({"query": "x", "k": 100_000}, 422),
+        ({"query": "x", "where": "colour = 1"}, 400),
+        ({"query": "x", "decode": "beam"}, 400),
+        ({"query": "x", "explain": True}, 422),
+        ([], 422),
+    ):
+        status, reply = ask(parts, body)
+        assert status == wanted and set(reply) == {"error"}, (body, reply)
+    assert ask(parts, {"documents": []}, "/docids")[0] == 403
+    assert ask(parts, None, "/nowhere", "GET")[0] == 404
+    assert ask(parts, None, "/health", "GET") == (200, {"status": "ok"})
+
+
+@pytest.mark.timeout(240)
+def test_a_part_is_killed(parts: str, told: dict[str, Any]) -> None:
+    """Its calls wait for the next replica: whoever asks is told nothing of it."""
+    process = handle("part-001").facts.remote().result(timeout_s=30)["process"]
+    refused = loaded(parts, told, lambda: os.kill(process, signal.SIGKILL))
+    assert refused == []
+    assert handle("part-001").facts.remote().result(timeout_s=30)["process"] != process
+
+
+@pytest.mark.timeout(240)
+def test_replicas(home: Path, parts: str, told: dict[str, Any], ray_here: None) -> None:
+    """One of two is killed: what it was at fails, and may be asked again; the other goes on."""
+    from ray import serve
+
+    serve.shutdown()  # the parts have done their work
+    settings = Settings(port=0, workers=2, limits=SETTINGS.limits, keys=Keys([KEY]), look_seconds=0.2, access_log=False)
+    with deployed(home / "index", settings, Cluster(2)) as address:
+        seen = set()
+        while len(seen) < 2:
+            seen.add(handle("front").process.remote().result(timeout_s=30))
+        status, reply = ask(address, {"query": next(iter(told)), "k": 5, "explain": True})
+        assert status == 200 and reply["results"][0]["explanation"]["hits"]
+        refused = loaded(address, told, lambda: os.kill(min(seen), signal.SIGKILL))
+        assert len(refused) < 12
+        assert ask(address, {"documents": []}, "/docids")[0] == 401
+
+
+def test_what_cannot_be_served_is_told_at_once(home: Path, tmp_path: Path) -> None:
+    with pytest.raises(PixnarError, match="is no index"):
+        deployed(tmp_path, SETTINGS, Cluster())
+    with pytest.raises(PixnarError, match="live changes"):
+        deployed(home / "shards", Settings(keys=Keys([KEY])), Cluster())
