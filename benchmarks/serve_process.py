@@ -20,8 +20,11 @@ _PATIENCE = 60.0
 class ServeProcess:
     """``pixnar serve`` and what it logs; `start` waits until it listens."""
 
-    def __init__(self, index: Path, *options: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, index: Path, *options: str, environment: Mapping[str, str] | None = None, patience: float = _PATIENCE
+    ) -> None:
         self.log: list[dict[str, Any]] = []
+        self._patience = patience
         self.process = subprocess.Popen(
             [sys.executable, "-m", "pixnar.cli", "serve", str(index), "--port", "0", *options],
             stderr=subprocess.PIPE,
@@ -55,7 +58,7 @@ class ServeProcess:
 
     def wait_for(self, name: str, count: int = 1) -> dict[str, Any]:
         """The count-th event of a name, as soon as it is logged."""
-        until = time.monotonic() + _PATIENCE
+        until = time.monotonic() + self._patience
         while time.monotonic() < until:
             if len(found := self.events(name)) >= count:
                 return found[count - 1]
@@ -68,8 +71,8 @@ class ServeProcess:
         """Tell it to end, and wait for that; its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(sig)
-        code = self.process.wait(_PATIENCE)
-        self._reader.join(_PATIENCE)
+        code = self.process.wait(self._patience)
+        self._reader.join(self._patience)
         return code
 
     def resident_mb(self) -> float:

@@ -78,7 +78,7 @@ def test_a_run_goes_on_where_it_stopped(home: Path, expected: bytes, tmp_path: P
         assert not out.exists()
         made.append(len(list((tmp_path / "run.parquet.work").glob("piece-*"))))
     assert made == [4, 8, 12]
-    with pytest.raises(PixnarError, match="another k: .*--overwrite"):
+    with pytest.raises(PixnarError, match=r"another k: .*--overwrite"):
         search_file(home / "index", packed, out, Wish(k=6, batch=16))
     search_file(home / "index", packed, out, WISH, workers=Weak(9))
     assert out.read_bytes() == expected
@@ -95,7 +95,8 @@ def test_a_killed_command_goes_on(home: Path, expected: bytes, tmp_path: Path) -
     process.kill()
     process.wait()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "320 queries" in done.stderr, done
+    assert done.returncode == 0, done
+    assert "320 queries" in done.stderr
     assert out.read_bytes() == expected
 
 
@@ -120,7 +121,8 @@ def test_ray_workers_may_die(home: Path, expected: bytes, tmp_path: Path, ray_he
     """Kill the worker that made a piece, while it makes another, again and again."""
     from pixnar.scale.batch_ray import RayWorkers
 
-    chance, killed = random.Random(3), []
+    chance = random.Random(3)
+    killed: list[int] = []
 
     def watch(number: int, process: int) -> None:
         if len(killed) < 3 and process not in killed and chance.random() < 0.5:

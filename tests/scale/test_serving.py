@@ -68,7 +68,8 @@ def loaded(address: str, told: dict[str, Any], kill: Callable[[], None]) -> list
                 begun.set()
                 return
             refused.append(status)
-            assert status in (0, 500, 503) and time.monotonic() < until, (status, reply)
+            assert status in (0, 500, 503), (status, reply)
+            assert time.monotonic() < until, (status, reply)
             time.sleep(0.1)
 
     with ThreadPoolExecutor(4) as pool:
@@ -99,7 +100,7 @@ def test_parts_answer_as_a_plain_server(parts: str, told: dict[str, Any]) -> Non
     assert status == 200
     assert reply["results"] == [told[text] for text in texts[:40]]
     status, facts = ask(parts, None, "/info", "GET")
-    assert status == 200 and facts["documents"] == 40 and facts["keys"] == ["country", "price"]
+    assert (status, facts["documents"], facts["keys"]) == (200, 40, ["country", "price"])
     for body, wanted in (
         ({"query": ""}, 422),
         ({"query": "x", "k": 100_000}, 422),
@@ -109,7 +110,7 @@ def test_parts_answer_as_a_plain_server(parts: str, told: dict[str, Any]) -> Non
         ([], 422),
     ):
         status, reply = ask(parts, body)
-        assert status == wanted and set(reply) == {"error"}, (body, reply)
+        assert (status, set(reply)) == (wanted, {"error"}), (body, reply)
     assert ask(parts, {"documents": []}, "/docids")[0] == 403
     assert ask(parts, None, "/nowhere", "GET")[0] == 404
     assert ask(parts, None, "/health", "GET") == (200, {"status": "ok"})
@@ -129,14 +130,15 @@ def test_replicas(home: Path, parts: str, told: dict[str, Any], ray_here: None) 
     """One of two is killed: what it was at fails, and may be asked again; the other goes on."""
     from ray import serve
 
-    serve.shutdown()  # the parts have done their work
+    serve.shutdown()  # type: ignore[no-untyped-call]  # the parts have done their work
     settings = Settings(port=0, workers=2, limits=SETTINGS.limits, keys=Keys([KEY]), look_seconds=0.2, access_log=False)
     with deployed(home / "index", settings, Cluster(2)) as address:
-        seen = set()
+        seen: set[int] = set()
         while len(seen) < 2:
             seen.add(handle("front").process.remote().result(timeout_s=30))
         status, reply = ask(address, {"query": next(iter(told)), "k": 5, "explain": True})
-        assert status == 200 and reply["results"][0]["explanation"]["hits"]
+        assert status == 200, reply
+        assert reply["results"][0]["explanation"]["hits"]
         refused = loaded(address, told, lambda: os.kill(min(seen), signal.SIGKILL))
         assert len(refused) < 12
         assert ask(address, {"documents": []}, "/docids")[0] == 401

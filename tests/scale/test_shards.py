@@ -77,7 +77,8 @@ def test_a_part_is_an_index(home: Path, texts: list[str]) -> None:
         assert part.verify() > 5
         scores = {hit.doc_id: hit.score for hit in whole.search(texts[0], 100)}
         mine = part.search(texts[0], 100)
-        assert mine and all(scores[hit.doc_id] == hit.score for hit in mine)
+        assert mine
+        assert all(scores[hit.doc_id] == hit.score for hit in mine)
         seen |= {hit.doc_id for hit in mine}
     assert seen == set(scores)
 
@@ -89,7 +90,7 @@ def test_errors(home: Path, tmp_path: Path) -> None:
         told = []
         for one in (whole, parts):
             with pytest.raises(PixnarError) as error:
-                one.search("balin", where=where)  # type: ignore[attr-defined]
+                one.search("balin", where=where)
             told.append(str(error.value))
         assert told[0] == told[1]
     with pytest.raises(PixnarError, match="fewer parts"):
@@ -109,8 +110,10 @@ def test_errors(home: Path, tmp_path: Path) -> None:
 
 def test_command(home: Path, tmp_path: Path) -> None:
     told = pixnar("shard", str(home / "index"), "-o", str(tmp_path / "cut"), "--parts", "2", "--threads", "1")
-    assert told.returncode == 0 and "2 parts of" in told.stdout, told
+    assert told.returncode == 0, told
+    assert "2 parts of" in told.stdout
     counts = json.loads((tmp_path / "cut" / "shards.json").read_text())["documents"]
-    assert sum(counts) == 40 and min(counts) > 5
+    assert sum(counts) == 40
+    assert min(counts) > 5
     fails("say --ray", "serve", home / "shards")
     assert len(Shards.open(home / "shards").parts) == PARTS

@@ -101,7 +101,7 @@ class deployed:  # noqa: N801 - it is used as a function
         from ray import serve
 
         try:
-            serve.shutdown()
+            serve.shutdown()  # type: ignore[no-untyped-call]
         finally:
             self._ray.__exit__(None, None, None)
 
@@ -130,7 +130,9 @@ class deployed:  # noqa: N801 - it is used as a function
 class _Front:
     """A replica that speaks HTTP: the app of a plain server before the whole index, or before its parts."""
 
-    async def __init__(self, folder: str, settings: Settings, parts: list[Any]) -> None:
+    async def __init__(  # type: ignore[misc]  # Ray Serve waits for it
+        self, folder: str, settings: Settings, parts: list[Any]
+    ) -> None:
         loop = asyncio.get_running_loop()  # which must be free while the first queries go to the parts
         self._app = await loop.run_in_executor(None, self._made, folder, settings, parts)
 
