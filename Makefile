@@ -14,7 +14,7 @@ help:
 	@echo "make demo         a real corpus, an index trained on it, figures beside BM25 and dense retrieval: some six minutes"
 	@echo "make test         lint, types, native unit tests, Python tests"
 	@echo "make bench        the benchmarks on small generated corpora (see benchmarks/README.md for the real ones)"
-	@echo "make bench-scale  builds by Ray beside the plain path, with workers killed on the way"
+	@echo "make bench-scale  what Ray costs, and what it survives"
 	@echo "make fuzz         libFuzzer with AddressSanitizer on loader, encoder and docid table, a minute each (needs clang)"
 	@echo "make sanitize     native unit tests under Address-, UndefinedBehaviour- and ThreadSanitizer"
 	@echo "make soak         ten minutes of twice what the machine can serve, and thousands of generated requests"
@@ -65,8 +65,8 @@ bench: $(READY)
 	$(BIN)/pixnar bench vocab --generated 200000 --generated-size 32768 --json build/bench-vocab.json
 	$(BIN)/pixnar bench decode --docids 1e6 --queries 50 --json build/bench-decode.json
 
-bench-scale: $(READY)
-	$(BIN)/pixnar bench ray-build --docids 400000 --repeats 1 --workers 1,2,4 --kills 24 --json build/bench-ray-build.json
+bench-scale: $(READY) demo
+	$(BIN)/python -m pixnar.benchmarks.ray_search demo/index demo/corpus --json build/ray_search.json
 
 sanitize: $(READY)
 	@for set in address,undefined thread; do \

@@ -1,7 +1,8 @@
 """Answers to a file of queries, however many: in pieces that can be lost and made again without changing a byte.
 
-Queries are copied into a work folder beside the target and cut into pieces of `batch` by their place alone. A piece is
-a function of the index and of its queries: whoever makes it, and however often, it is the same file. When all are there
+Queries are copied into a work folder beside the target and cut into pieces of `batch` by their place alone. Every query
+is encoded and searched alone, by one thread, since an encoder gives other last bits in other company; so a piece is a
+function of the index and of its queries: whoever makes it, and however often, it is the same file. When all are there
 they are joined in order. A run that was ended goes on where it stopped.
 """
 
@@ -13,6 +14,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +32,7 @@ from pixnar.index.files import DOCIDS
 from pixnar.index.manifest import NAME as MANIFEST
 from pixnar.index.manifest import read_manifest
 from pixnar.progress import Progress
+from pixnar.search import Hit
 from pixnar.storage import atomic_write, check_writable, file_digest
 
 try:
@@ -151,17 +154,27 @@ class Here:
 
     def __call__(self, index: Path, queries: Path, wish: Wish, pieces: Sequence[Piece]) -> Iterator[tuple[int, bytes]]:
         """See `Workers`."""
-        opened = Index.load(index, threads=self._threads, shortlist=not wish.full, sources=wish.sources)
+        opened = open_index(index, wish)
         for piece in pieces:
-            yield piece.number, answered(opened, queries, wish, piece)
+            yield piece.number, answered(opened, queries, wish, piece, self._threads)
 
 
-def answered(index: Index, queries: Path, wish: Wish, piece: Piece) -> bytes:
+def open_index(index: str | os.PathLike[str], wish: Wish) -> Index:
+    """An index as pieces are made with."""
+    return Index.load(index, threads=1, shortlist=not wish.full, sources=wish.sources, warm_up=True)
+
+
+def answered(index: Index, queries: Path, wish: Wish, piece: Piece, threads: int = 1) -> bytes:
     """One piece: what its queries find, as an Arrow file."""
     with open(queries, "rb") as file:
         file.seek(piece.begin)
         rows = [json.loads(line) for line in file.read(piece.end - piece.begin).splitlines()]
-    hits = index.search_batch([text for _, text in rows], wish.k, threshold=wish.threshold, where=wish.where)
+
+    def search(row: tuple[str, str]) -> list[Hit]:
+        return index.search(row[1], wish.k, threshold=wish.threshold, where=wish.where)
+
+    with ThreadPoolExecutor(threads) as pool:
+        hits = list(pool.map(search, rows) if threads > 1 else map(search, rows))
     found = [
         (query_id, rank, *hit)
         for (query_id, _), some in zip(rows, hits, strict=True)

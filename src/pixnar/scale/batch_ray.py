@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pixnar.errors import PixnarError
-from pixnar.scale.batch import Piece, Wish, answered
+from pixnar.scale.batch import Piece, Wish, answered, open_index
 from pixnar.scale.cluster import connected
 
 _MOST_BLOCKS = 2000
@@ -76,13 +76,10 @@ class _Searcher:
     """An actor: it opens the index when it starts, and makes pieces."""
 
     def __init__(self, index: str, queries: str, wish: dict[str, Any], threads: int) -> None:
-        from pixnar.index import Index
-
+        self._threads = threads
         self._queries, self._wish, self._error = Path(queries), Wish(**wish), ""
         try:
-            self._index = Index.load(
-                index, threads=threads, shortlist=not self._wish.full, sources=self._wish.sources, warm_up=True
-            )
+            self._index = open_index(index, self._wish)
         except (PixnarError, OSError) as error:
             self._error = str(error)
 
@@ -91,7 +88,7 @@ class _Searcher:
         piece = Piece(*(int(rows[name][0]) for name in ("number", "begin", "end")))
         if not error:
             try:
-                content = answered(self._index, self._queries, self._wish, piece)
+                content = answered(self._index, self._queries, self._wish, piece, self._threads)
             except (PixnarError, OSError) as failure:
                 error = str(failure)
         return {"number": [piece.number], "content": [content], "error": [error], "process": [os.getpid()]}
