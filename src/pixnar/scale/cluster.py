@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from pixnar.progress import Progress
 
 RETRIES = 20
 """How often a job is given to another worker after its own died."""
+_PATIENCE = 10.0  # seconds until a cluster must have answered
 
 
 @contextlib.contextmanager
@@ -38,19 +40,30 @@ def connected(workers: int | None = None, address: str | None = None) -> Iterato
         quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
         try:
             if address is not None:
+                _knock(address)
                 ray.init(address=address, **quiet)
             else:
                 ray.init(num_cpus=workers or os.cpu_count() or 1, include_dashboard=False, address="local", **quiet)
         except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-            why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+            said = getattr(error, "strerror", None) or str(error)
+            why = (said.splitlines() or [type(error).__name__])[0].rstrip(".")
             where = f"to Ray at {address}" if address is not None else "a Ray of this machine"
             raise PixnarError(f"cannot connect {where} ({why}): see that it runs, or work without --ray") from error
     try:
-        there = max(int(ray.cluster_resources().get("CPU", 1)), 1)
-        yield RayCrew(there if workers is None else workers)
+        if workers is None:
+            resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+            workers = max(int(resources.get("CPU", 1)), 1)
+        yield RayCrew(workers)
     finally:
         if own:
             ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """See that somebody is there: Ray itself would wait for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
 
 
 class RayCrew:
@@ -71,14 +84,14 @@ class RayCrew:
         self, stage: str, task: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], progress: Progress | None = None
     ) -> Iterator[Any]:
         """What ``task(*job)`` answers for each job, in their order; the first that failed raises."""
-        ray = self._ray
+        ray, remote = self._ray, self._remote.options(name=stage)
         given = submitted = finished = 0
         running: dict[Any, int] = {}
         ready: dict[int, Any] = {}
         try:
             while given < len(jobs):
                 while submitted < len(jobs) and len(running) < self.workers:
-                    running[self._remote.remote(task, *jobs[submitted])] = submitted
+                    running[remote.remote(task, *jobs[submitted])] = submitted
                     submitted += 1
                 done, _ = ray.wait(list(running), num_returns=1, timeout=1.0, fetch_local=False)
                 for answer in done:

@@ -19,6 +19,7 @@ import pytest
 from pixnar.errors import PixnarError
 from pixnar.index import Index
 from pixnar.index.index import wanted_of
+from pixnar.scale.cluster import RayCrew
 from pixnar.scale.serving import NAME, Cluster, deployed
 from pixnar.serve import Limits, Settings
 from pixnar.serve.answer import Job, answers
@@ -82,7 +83,7 @@ def loaded(address: str, told: dict[str, Any], kill: Callable[[], None]) -> list
 
 
 @pytest.fixture(scope="module")
-def parts(home: Path, ray_here: None) -> Iterator[str]:
+def parts(home: Path, ray_crew: RayCrew) -> Iterator[str]:
     with deployed(home / "shards", SETTINGS, Cluster()) as address:
         yield address
 
@@ -126,7 +127,7 @@ def test_a_part_is_killed(parts: str, told: dict[str, Any]) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_replicas(home: Path, parts: str, told: dict[str, Any], ray_here: None) -> None:
+def test_replicas(home: Path, parts: str, told: dict[str, Any], ray_crew: RayCrew) -> None:
     """One of two is killed: what it was at fails, and may be asked again; the other goes on."""
     from ray import serve
 

@@ -16,7 +16,7 @@ from pixnar.index import Index
 from pixnar.index.files import DOCIDS
 from pixnar.scale.sharded import Sharded
 from pixnar.scale.shards import Shards, change, split
-from tests.scale.conftest import PARTS
+from tests.scale.search.conftest import PARTS
 from tests.test_cli import fails, pixnar
 
 WISHES: list[dict[str, Any]] = [

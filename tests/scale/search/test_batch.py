@@ -20,6 +20,7 @@ from pixnar.errors import CorpusError, PixnarError
 from pixnar.evaluate.trec import read_run
 from pixnar.index import Index
 from pixnar.scale.batch import Here, Piece, Wish, search_file
+from pixnar.scale.cluster import RayCrew
 from tests.test_cli import fails
 
 WISH = Wish(k=5, batch=16)
@@ -117,7 +118,7 @@ def test_errors(home: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_ray_workers_may_die(home: Path, expected: bytes, tmp_path: Path, ray_here: None) -> None:
+def test_ray_workers_may_die(home: Path, expected: bytes, tmp_path: Path, ray_crew: RayCrew) -> None:
     """Kill the worker that made a piece, while it makes another, again and again."""
     from pixnar.scale.batch_ray import RayWorkers
 
@@ -136,7 +137,7 @@ def test_ray_workers_may_die(home: Path, expected: bytes, tmp_path: Path, ray_he
 
 
 @pytest.mark.timeout(120)
-def test_what_a_ray_worker_cannot_do_is_told(home: Path, tmp_path: Path, ray_here: None) -> None:
+def test_what_a_ray_worker_cannot_do_is_told(home: Path, tmp_path: Path, ray_crew: RayCrew) -> None:
     from pixnar.scale.batch_ray import RayWorkers
 
     wish = Wish(k=5, batch=16, where="colour = 1")
