@@ -31,6 +31,7 @@ def connected(workers: int | None = None, address: str | None = None) -> Iterato
     # Ray says so much at its start that what matters would be lost in it; it tells nobody else either.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # workers are to have as much of a machine as a plain build has
     try:
         import ray
     except ImportError as error:
