@@ -153,8 +153,8 @@ def test_a_damaged_mark(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Non
 def test_a_newer_format_is_not_taken_for_damage(tmp_path: Path) -> None:
     save_step(tmp_path, 10)
     path = save_step(tmp_path, 20) / "state.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
-    with pytest.raises(FileFormatError, match="format 2, this release reads up to 1: upgrade pixnar"):
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 3}))
+    with pytest.raises(FileFormatError, match="format 3, this release reads up to 2: upgrade pixnar"):
         latest(tmp_path)
 
 

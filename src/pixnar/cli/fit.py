@@ -43,10 +43,13 @@ def fit(
     Interrupted, it goes on where it stopped when started again with the same arguments.
 
     [bold]pixnar fit CORPUS -o INDEX --minutes 10[/bold]
+
+    [bold]torchrun --nproc-per-node 4 -m pixnar fit CORPUS -o INDEX[/bold]  the phrase rows shared by four processes
     """
     from pixnar.corpus import open_corpus
     from pixnar.errors import PixnarError
     from pixnar.fit import fit as run
+    from pixnar.model.world import Silent, World
     from pixnar.recipe import PAPER, Recipe, load, override
 
     if paper and recipe:
@@ -55,19 +58,26 @@ def fit(
     short = {"train.minutes": minutes, "train.seed": seed, "model.encoder": encoder}
     dials = [f"{name}={json.dumps(value)}" for name, value in short.items() if value is not None]
     wanted = override(wanted, [*(settings or []), *dials])
-    source = open_corpus(corpus, skip_bad_rows=skip_bad_rows)
-    with show_progress() as progress:
-        report = run(
-            source,
-            output,
-            wanted,
-            cache=cache,
-            overwrite=overwrite,
-            keep_work=keep_work,
-            threads=threads,
-            progress=progress,
-            say=print,
-        )
+    world = World.join(wanted.train.device)
+    try:
+        with world.together(), show_progress() as progress:
+            source = open_corpus(corpus, skip_bad_rows=skip_bad_rows)
+            report = run(
+                source,
+                output,
+                wanted,
+                cache=cache,
+                overwrite=overwrite,
+                keep_work=keep_work,
+                threads=threads,
+                progress=progress,
+                say=print,
+                world=world,
+            )
+    except Silent as silent:
+        raise typer.Exit(2) from silent
+    if not world.first:
+        return
     tell_skipped(source.skipped)
     print(f'{output}: done; try: pixnar search {output} "your query"')
     write_json(json_file, {"index": str(output), "facts": report.facts, "dev": report.dev})

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pixnar.model.head import PhraseHead
 from pixnar.model.losses import PADDING
 from pixnar.model.nar import Nar
 from pixnar.progress import Progress
@@ -33,7 +34,9 @@ def examples(model: Nar, data: TrainingData, seed: int) -> tuple[NDArray[np.floa
     place = np.arange(len(keys)) - np.searchsorted(example, example)
     kept = place < _TOKENS
     targets[example[kept], place[kept]] = tokens[kept]
-    return x0_of(model, data, inputs), targets
+    world = model.head.world
+    part = torch.from_numpy(x0_of(model, data, world.share(inputs)))
+    return world.gather(part, len(inputs)).numpy(), targets
 
 
 @torch.inference_mode()
@@ -44,8 +47,8 @@ def x0_of(model: Nar, data: TrainingData, inputs: NDArray[np.int64], batch: int 
     for start in range(0, len(inputs), batch):
         part = inputs[start : start + batch]
         if model.design == "mlp" and data.vectors is not None:
-            pooled = torch.from_numpy(data.vectors[part].astype(np.float32))
-            out[start : start + len(part)] = model.from_vectors(pooled)[:, 0].numpy()
+            pooled = torch.from_numpy(data.vectors[part].astype(np.float32)).to(model.device)
+            out[start : start + len(part)] = model.from_vectors(pooled)[:, 0].cpu().numpy()
         else:
             out[start : start + len(part)] = model.query_vectors([texts[i] for i in part])[0][:, 0]
     return out
@@ -56,7 +59,24 @@ def make_shortlist(
 ) -> Shortlist:
     """Learn vectors c_i and list the best tokens of each; sizes that the recipe leaves open follow the vocabulary."""
     x0, targets = examples(model, data, seed)
-    m, r, k = defaults(len(data.vocabulary), len(x0))
-    m, r, k = min(wish.m or m, len(x0)), min(wish.r or r, len(data.vocabulary)), wish.k or k
-    c = learn(x0, targets, model.head, Options(m=m, minutes=wish.minutes, seed=seed), progress)
-    return Shortlist(c, token_lists(c, *model.head.arrays(), r), min(k, len(c)))
+    return list_tokens(learn_vectors(model, x0, targets, wish, seed, progress), model.head, wish, len(x0))
+
+
+def learn_vectors(
+    model: Nar,
+    x0: NDArray[np.float32],
+    targets: NDArray[np.int64],
+    wish: Wish,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> NDArray[np.float32]:
+    """The vectors c_i; all processes of a head in shards learn them together."""
+    m = min(wish.m or defaults(model.head.eos, len(x0))[0], len(x0))
+    return learn(x0, targets, model.head, Options(m=m, minutes=wish.minutes, seed=seed), progress)
+
+
+def list_tokens(c: NDArray[np.float32], head: PhraseHead, wish: Wish, count: int) -> Shortlist:
+    """The best tokens of each c_i, learned from so many examples, among all rows of a head."""
+    _, r, k = defaults(head.eos, count)
+    r, k = min(wish.r or r, head.eos), wish.k or k
+    return Shortlist(c, token_lists(c, *head.arrays(), r), min(k, len(c)))

@@ -21,7 +21,7 @@ from pixnar.evaluate.queries import Queries, read_queries
 from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.ngrams import Ngrams
 from pixnar.fit.folder import claim
-from pixnar.fit.lists import make_shortlist
+from pixnar.fit.lists import examples, learn_vectors, list_tokens, make_shortlist
 from pixnar.fit.parts import start_rule, x_of
 from pixnar.fit.ship import ship
 from pixnar.fit.sources import Sources
@@ -44,14 +44,16 @@ from pixnar.model.build import build_model, calibrate
 from pixnar.model.encoder import Encoder, place_of
 from pixnar.model.features import FeatureCache
 from pixnar.model.nar import Nar
+from pixnar.model.world import ALONE, World
 from pixnar.progress import Progress
 from pixnar.recipe import Recipe, to_dict
+from pixnar.recipe import Shortlist as ShortlistWish
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.shortlist.lists import Shortlist
 from pixnar.storage import atomic_write, put_in_place
 from pixnar.train.data import TrainingData
 from pixnar.train.log import plot
-from pixnar.train.loop import Trained, train
+from pixnar.train.loop import Trained, pick_device, train
 from pixnar.vocab import TargetVocabulary, TokenizerVocabulary, Vocabulary, load_vocabulary
 
 Floats = NDArray[np.float32]
@@ -76,22 +78,28 @@ def fit(
     threads: int = 0,
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
+    world: World = ALONE,
 ) -> Report:
     """Build an index of a corpus. An interrupted fit goes on where it stopped when called again with the same recipe.
 
-    `cache` is where vectors of texts are kept between runs.
+    `cache` is where vectors of texts are kept between runs. All processes of a `world` call this with the same
+    arguments: they train together, the first one does the rest and tells.
     """
     source = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
     folder = Path(output)
     wanted = recipe or Recipe()
-    place = claim(folder, source, wanted, overwrite=overwrite)
-    run = _Fit(
-        source, place, wanted, Path(cache) if cache else default_cache(), threads, progress, say or (lambda _: None)
-    )
+    claimed = claim(folder, source, wanted, overwrite=overwrite) if world.first else folder
+    place = Path(world.tell(str(claimed)))
+    if not world.first:
+        progress, say = None, None
+    where = Path(cache) if cache else default_cache()
+    run = _Fit(source, place, wanted, where, threads, progress, say or (lambda _: None), world)
     report = run.all()
-    if not keep_work:
-        shutil.rmtree(place / "work", ignore_errors=True)
-    put_in_place(place, folder)
+    if world.first:
+        if not keep_work:
+            shutil.rmtree(place / "work", ignore_errors=True)
+        put_in_place(place, folder)
+    world.wait()
     return report
 
 
@@ -111,15 +119,17 @@ class _Fit:
         threads: int,
         progress: Progress | None,
         say: Callable[[str], None],
+        world: World,
     ) -> None:
+        self.world = world
         self.corpus, self.folder, self.recipe, self.cache = corpus, folder, recipe, cache
         self.threads, self.progress, self.say = threads, progress, say
         self.work = folder / "work"
         self.report = Report()
 
     def all(self) -> Report:
-        vocabulary = self.vocabulary()
-        table = self.table(vocabulary)
+        vocabulary = self.world.in_turn(self.vocabulary)
+        table = self.world.in_turn(lambda: self.table(vocabulary))
         data = TrainingData.read(self.corpus, vocabulary, self.progress)
         slots = self.recipe.model.slots or data.default_slots()
         self._tell_cut(data, slots)
@@ -127,6 +137,8 @@ class _Fit:
         dev = read_queries(self.corpus, "dev", self.recipe.fuse.dev_queries)
         model = self.model(data, table, priors, slots, dev)
         shortlist = self.shortlist(model, data)
+        if not self.world.first:
+            return self.report
         engine, queries = self.engine(model, data, table, priors, dev, shortlist)
         rule, fusions = self.choices(engine, queries, dev)
         chosen, fusion = with_rule(engine, rule), fusions["all"]
@@ -174,13 +186,13 @@ class _Fit:
 
     def model(self, data: TrainingData, table: DocidTable, priors: Priors, slots: int, dev: Queries) -> Nar:
         """Built, trained and calibrated, once."""
-        path = (self.folder if self.recipe.serve.keep_model else self.work) / MODEL
+        path = self._model_path()
         known = self.work / "facts.json"
-        if (path / "model.json").exists():
+        if self.world.tell((path / "model.json").exists()):
             self.report.facts |= json.loads(known.read_bytes()) if known.exists() else {}
             self.features = FeatureCache(self._encoder(path / "encoder"), self.cache / "features")
             self._later_vectors(data)
-            return Nar.from_pretrained(path)
+            return self._whole(path)
         wish = self.recipe.model
         encoder = self._encoder(wish.encoder)
         self.features = FeatureCache(encoder, self.cache / "features")
@@ -195,25 +207,39 @@ class _Fit:
             hidden=wish.hidden,
             seed=self.recipe.train.seed,
             progress=self.progress,
+            world=self.world,
         )
         options = self.recipe.train
         if (wish.slot_design == "mlp" and options.fine_tune < 1) or options.negatives:
             self._input_vectors(data)
         trained = self._train(model, data, table, priors, dev)
-        model.cpu().eval()
+        model.eval()
+        if self.world.size == 1:
+            model.cpu()
         if model.design == "mask" or self.recipe.train.fine_tune:  # the encoder is another now
             self.features = FeatureCache(model.encoder, self.cache / "features")
             data.vectors = None
         self._later_vectors(data)
         self._calibrate(model, data, dev)
         self.report.facts |= {"steps": trained.steps, "best_step": trained.best_step, "softmax": trained.softmax}
-        with atomic_write(known) as file:
-            file.write(json.dumps(self.report.facts).encode())
+        if self.world.first:
+            with atomic_write(known) as file:
+                file.write(json.dumps(self.report.facts).encode())
         model.save_pretrained(path)
-        return model
+        return model if self.world.size == 1 else self._whole(path)
+
+    def _model_path(self) -> Path:
+        return (self.folder if self.recipe.serve.keep_model else self.work) / MODEL
+
+    def _whole(self, path: Path) -> Nar:
+        """The trained model in the memory of the machine, not of a device; only the first process needs all of it."""
+        return Nar.from_pretrained(path, ALONE if self.world.first else self.world)
 
     def _encoder(self, name: str | Path) -> Encoder:
-        return Encoder.load(name, max_pieces=self.recipe.model.max_pieces)
+        encoder = Encoder.load(name, max_pieces=self.recipe.model.max_pieces)
+        if self.world.size > 1:  # each encodes its share of the texts
+            encoder.to(self.world.device(pick_device(self.recipe.train.device)))
+        return encoder
 
     def _later_vectors(self, data: TrainingData) -> None:
         """What the shortlist and dense fusion need, by the encoder as it is after training."""
@@ -222,6 +248,11 @@ class _Fit:
             self._input_vectors(data)
 
     def _input_vectors(self, data: TrainingData) -> None:
+        if self.world.size > 1:
+            path = self.work / "inputs.vectors"
+            kinds = (data.docids, data.queries)
+            data.vectors = self.features.mapped(kinds, path, self.world, self.progress, "encoding docids")
+            return
         vectors = self.features.vectors(data.docids, self.progress, "encoding docids")
         if data.queries:
             vectors = np.vstack([vectors, self.features.vectors(data.queries, self.progress, "encoding train queries")])
@@ -232,7 +263,9 @@ class _Fit:
         some = dev.first(options.dev_queries) if options.dev_queries else dev.first(0)
         rule = start_rule(self.recipe)
         frozen = model.design == "mlp" and not options.fine_tune
-        pooled = self.features.vectors(some.texts).astype(np.float32) if frozen and len(some) else None
+        pooled = None
+        if frozen and len(some) and self.world.first:
+            pooled = self.features.vectors(some.texts).astype(np.float32)
 
         first = Engine(table, scorer_of(model, priors, rule), Ngrams(data.vocabulary), Units.of([]))
 
@@ -252,6 +285,8 @@ class _Fit:
             evaluate=evaluate if len(some) else None,
             progress=self.progress,
         )
+        if not self.world.first:
+            return trained
         kept = self.folder / TRAINING
         kept.mkdir(exist_ok=True)
         shutil.copyfile(home / "log.jsonl", kept / "log.jsonl")
@@ -271,9 +306,9 @@ class _Fit:
         """Measure log Z per slot on dev, or on docids where there is no dev split."""
         texts = (dev.texts or data.docids)[:256]
         x, _ = model.query_vectors(texts)
-        before = model.log_z.clone()
-        left = calibrate(model, x)
-        raw = np.abs(left + model.log_z.numpy() - before.numpy())[:, 1:].mean()
+        before = model.log_z.cpu().clone()
+        left = calibrate(model, self.world.tell_array(x))
+        raw = np.abs(left + model.log_z.cpu().numpy() - before.numpy())[:, 1:].mean()
         self.report.facts |= {"log_z_abs": float(raw), "log_z_abs_calibrated": float(np.abs(left[:, 1:]).mean())}
 
     def shortlist(self, model: Nar, data: TrainingData) -> Shortlist | None:
@@ -281,14 +316,26 @@ class _Fit:
         path, wish = self.folder / SHORTLIST, self.recipe.shortlist
         if not wish.learn:
             return None
-        if not path.exists():
-            make_shortlist(model, data, wish, self.recipe.train.seed, self.progress).save(path)
+        if not self.world.tell(path.exists()):
+            self._list(model, data, wish, path)
         made = Shortlist.load(path)
         share = min(1.0, made.k * made.lists.shape[1] / len(data.vocabulary))
         self.say(
             f"shortlist: {len(made.c):,} lists of {made.lists.shape[1]:,} tokens, {made.k} a query, at most {share:.0%}"
         )
         return made
+
+    def _list(self, model: Nar, data: TrainingData, wish: ShortlistWish, path: Path) -> None:
+        if self.world.size == 1:
+            make_shortlist(model, data, wish, self.recipe.train.seed, self.progress).save(path)
+            return
+        shard = Nar.from_pretrained(self._model_path(), self.world)
+        shard.to(self.world.device(pick_device(self.recipe.train.device)))
+        x0, targets = examples(shard, data, self.recipe.train.seed)
+        c = learn_vectors(shard, x0, targets, wish, self.recipe.train.seed, self.progress)
+        if self.world.first:
+            list_tokens(c, model.head, wish, len(x0)).save(path)
+        self.world.wait()
 
     def engine(
         self,

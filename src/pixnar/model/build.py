@@ -10,6 +10,8 @@ from pixnar.model.encoder import Encoder
 from pixnar.model.features import FeatureCache
 from pixnar.model.head import PhraseHead
 from pixnar.model.nar import Nar, make_slots
+from pixnar.model.sharded import random_shard, shard_of_vectors
+from pixnar.model.world import ALONE, World
 from pixnar.progress import Progress
 from pixnar.scoring import Priors
 from pixnar.vocab import TargetVocabulary
@@ -27,17 +29,44 @@ def build_model(
     hidden: int = 1024,
     seed: int = 0,
     progress: Progress | None = None,
+    world: World = ALONE,
 ) -> Nar:
-    """An untrained model for a vocabulary; with `head` "encoder" and the mlp design it can already search."""
+    """An untrained model for a vocabulary; with `head` "encoder" and the mlp design it can already search.
+
+    In a world of several processes each makes its own rows of the head, the same as one process would make.
+    """
     torch.manual_seed(seed)
     start = start_bias(priors) if bias else None
     encoder: Encoder = features.encoder
-    if head == "random":
+    made: PhraseHead
+    if world.size > 1:
+        made = _shard(vocabulary, features, start, head, world, progress)
+    elif head == "random":
         made = PhraseHead.random(len(vocabulary) + 1, encoder.width, bias=start)
     else:
         vectors = features.vectors(phrase_texts(vocabulary), progress, "encoding phrases")
         made = PhraseHead.from_vectors(np.vstack([vectors, np.zeros((1, encoder.width), vectors.dtype)]), bias=start)
     return Nar(encoder, make_slots(design, encoder.width, slots, hidden), made)
+
+
+def _shard(
+    vocabulary: TargetVocabulary,
+    features: FeatureCache,
+    bias: NDArray[np.float32] | None,
+    head: str,
+    world: World,
+    progress: Progress | None,
+) -> PhraseHead:
+    """The head's rows of this process."""
+    total, width = len(vocabulary) + 1, features.encoder.width
+    if head == "random":
+        return random_shard(total, width, bias, world)
+    first, last = world.rows(total)
+    vectors = np.zeros((last - first, width), np.float16)  # the last row of all, that of the end, stays zero
+    texts = phrase_texts(vocabulary)
+    for at, found in features.some(texts, first, min(last, total - 1), progress, "encoding phrases"):
+        vectors[at - first : at - first + len(found)] = found
+    return shard_of_vectors(vectors, bias, total, world)
 
 
 def phrase_texts(vocabulary: TargetVocabulary) -> list[str]:

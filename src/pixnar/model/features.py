@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pixnar.errors import FileFormatError
 from pixnar.model.encoder import Encoder
+from pixnar.model.world import World
 from pixnar.progress import Progress
 from pixnar.storage import read_container, write_container
 
@@ -37,13 +38,53 @@ class FeatureCache:
     ) -> NDArray[np.float16]:
         """One vector of length one per text; give texts in an order that stays, since files are found by their run."""
         out = np.zeros((len(texts), self.encoder.width), np.float16)
-        for start in range(0, len(texts), _CHUNK):
+        for at, found in self.some(texts, 0, len(texts), progress, stage):
+            out[at : at + len(found)] = found
+        return out
+
+    def some(
+        self, texts: Sequence[str], first: int, last: int, progress: Progress | None = None, stage: str = ""
+    ) -> Iterator[tuple[int, NDArray[np.float16]]]:
+        """The vectors of texts `first` to, not including, `last`, in pieces, each with the number of its first text.
+
+        They are filed with all texts, so that whoever wants others of them finds these.
+        """
+        for start in range(first - first % _CHUNK, last, _CHUNK):
             part = texts[start : start + _CHUNK]
             report = None
             if progress:
                 report = lambda done, start=start: progress(stage, start + done, len(texts))  # noqa: E731
-            out[start : start + len(part)] = self._chunk(part, report)
-        return out
+            inside = slice(max(first - start, 0), max(last - start, 0))
+            yield max(first, start), self._chunk(part, report)[inside]
+
+    def mapped(
+        self,
+        kinds: Sequence[Sequence[str]],
+        path: Path,
+        world: World,
+        progress: Progress | None = None,
+        stage: str = "encoding texts",
+    ) -> NDArray[np.float16]:
+        """The vectors of several kinds of texts, one behind the other, in a file that all processes of a world map.
+
+        Each encodes its share of every kind. Processes on one machine keep the file in memory once, and only as much
+        of it as they touch.
+        """
+        shape = (sum(map(len, kinds)), self.encoder.width)
+        if world.first:
+            np.memmap(path, np.float16, "w+", shape=shape)
+        world.wait()
+        out = np.memmap(path, np.float16, "r+", shape=shape)
+        before = 0
+        for texts in kinds:
+            pieces = -(-len(texts) // _CHUNK)
+            begin, end = (_CHUNK * (pieces * rank // world.size) for rank in (world.rank, world.rank + 1))
+            for at, found in self.some(texts, begin, min(end, len(texts)), progress, stage):
+                out[before + at : before + at + len(found)] = found
+            before += len(texts)
+        out.flush()
+        world.wait()
+        return np.memmap(path, np.float16, "r", shape=shape)
 
     def _chunk(self, texts: Sequence[str], report: object) -> NDArray[np.float16]:
         path = self._path(texts)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pixnar.model.logsumexp import chunked_logsumexp, logsumexp_and_rows, wide
+from pixnar.model.world import ALONE, World
 
 
 class PhraseHead(nn.Module):
@@ -22,9 +23,11 @@ class PhraseHead(nn.Module):
     A head may hold a shard: rows `first` … `first + len(rows)` out of `total`. Ids are always those of the whole
     vocabulary. An id outside the shard selects a zero row and scores 0, so the sum over shards of `select` and
     `logits_at` is the whole head's; the log Z of the shards go through `merge_log_z`. Every answer passes through
-    `add_shards` or `merge_shards`, which do nothing here: a head over several processes overrides the two with
-    all-reduces that can be differentiated, and the losses work unchanged.
+    `add_shards` or `merge_shards`, which do nothing here: a head over several processes (`ShardedHead`) overrides the
+    two with all-reduces that can be differentiated, and the losses work unchanged.
     """
+
+    world: World = ALONE  # the processes that hold the other shards
 
     def __init__(
         self,
@@ -109,19 +112,23 @@ class PhraseHead(nn.Module):
         return self._log_z_of(x, ids, rows, bias, log_weights, chunk)
 
     def score(self, x: Tensor, ids: Tensor, chunk: int = 0) -> tuple[Tensor, Tensor, Tensor | None]:
-        """`log_z(x)` [N] and `select(ids)` [M] in one go, with one dense gradient of the rows for both."""
+        """`log_z(x)` [N], and rows[ids] and bias[ids] [M], with one dense gradient of the rows for both.
+
+        Rows of other shards are zero and are not added up: products with them may be, which are smaller.
+        """
         log_z, rows, bias = logsumexp_and_rows(x, self.rows, self.bias, self._local(ids), chunk=chunk)
-        rows, bias = self._masked(ids, rows, bias)
-        return self.merge_shards(log_z), self.add_shards(rows), None if bias is None else self.add_shards(bias)
+        return self.merge_shards(log_z), *self._masked(ids, rows, bias)
 
     def score_sampled(
         self, x: Tensor, positions: Tensor, ids: Tensor, log_weights: Tensor, chunk: int = 0
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """`log_z_sampled(x, ids, …)` [N] and `select(ids[positions])` [M], with one gather from the rows for both."""
+        """`log_z_sampled(x, ids, …)` [N], and rows and bias of ids[positions] [M], with one gather for both.
+
+        Rows of other shards are zero and are not added up, as in `score`.
+        """
         rows, bias = self._select(ids)
         log_z = self._log_z_of(x, ids, rows, bias, log_weights, chunk)
-        picked = self.add_shards(F.embedding(positions, rows))
-        return log_z, picked, None if bias is None else self.add_shards(bias[positions])
+        return log_z, F.embedding(positions, rows), None if bias is None else bias[positions]
 
     def select(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
         """rows[ids] and bias[ids]; the gradient is sparse if `sparse`."""
@@ -132,6 +139,12 @@ class PhraseHead(nn.Module):
         """The logit of each of ids [N, K] for its x [N, d]; gathers N × K rows."""
         rows, bias = self._select(ids.flatten())
         return self.add_shards(dots(x, rows.view(*ids.shape, -1), None if bias is None else bias.view(ids.shape)))
+
+    def logits_of(self, x: Tensor, ids: Tensor) -> Tensor:
+        """The logits [N, K] of all of some sorted ids [K] for each x [N, d]."""
+        rows, bias = self._select(ids)
+        logits = x @ rows.t()
+        return self.add_shards(logits if bias is None else logits + bias)
 
     def logits(self, x: Tensor) -> Tensor:
         """The logits of all rows here for each x: N × V numbers, for small vocabularies and checks."""

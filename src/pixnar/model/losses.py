@@ -101,7 +101,8 @@ def losses(
 ) -> LossParts:
     """The three losses of vectors x [B, s + 1, d] against targets [B, s]: a docid's tokens, its end, then `PADDING`.
 
-    l1 and l2 run over the tokens and the end, l3 over all s slots. With a sample, Z is estimated from it.
+    l1 and l2 run over the tokens and the end, l3 over all s slots. With a sample, Z is estimated from it. With a head
+    in shards all processes get the same losses, and the gradients of their own rows; of x, each its own part.
     """
     weights = weights or Weights()
     batch, slots = targets.shape
@@ -120,11 +121,11 @@ def losses(
         log_z_abs = slot_z.detach().abs().mean()
         if weights.l1:
             flat = dots(x[:, 1:].flatten(0, 1), rows.flatten(0, 1).unsqueeze(1)).view(batch, slots)
-            l1 = _mean_of_sums(slot_z - _plus(flat, bias), real)
+            l1 = _mean_of_sums(slot_z - head.add_shards(_plus(flat, bias)), real)
         if weights.l3:
             l3 = slot_z.square().sum() / batch
     if by_first:
-        l2 = _mean_of_sums(log_z[:, :1] - dots(x[:, 0], rows, bias), real)
+        l2 = _mean_of_sums(log_z[:, :1] - head.add_shards(dots(x[:, 0], rows, bias)), real)
     return LossParts(l1, l2, l3, log_z_abs, real.sum())
 
 
@@ -137,14 +138,17 @@ def shortlist_loss(
     chosen, place = torch.unique(assignment, return_inverse=True)
     near = c[chosen]
     log_z, rows, bias = _score(near, targets, head, sample, chunk)
-    gaps = log_z[place][:, None] - dots(near[place], rows, bias)
+    gaps = log_z[place][:, None] - head.add_shards(dots(near[place], rows, bias))
     return _mean_of_sums(gaps, targets >= 0), assignment
 
 
 def _score(
     x: Tensor, targets: Tensor, head: PhraseHead, sample: Sample | None, chunk: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Log Z of each x [N], and the row [B, s, d] and bias [B, s] of each target; padding gets those of some token."""
+    """Log Z of each x [N], and the row [B, s, d] and bias [B, s] of each target; padding gets those of some token.
+
+    Rows and bias are those of this shard: what is computed from them is to be added up.
+    """
     if sample is None:
         log_z, rows, bias = head.score(x, targets.clamp(min=0).flatten(), chunk)
     else:

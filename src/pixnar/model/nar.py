@@ -18,7 +18,9 @@ from torch import Tensor, nn
 from pixnar.errors import FileFormatError, PixnarError
 from pixnar.model.encoder import Encoder
 from pixnar.model.head import PhraseHead
+from pixnar.model.sharded import load_shard, save_shards
 from pixnar.model.slots import MaskSlots, MlpSlots
+from pixnar.model.world import ALONE, World
 from pixnar.storage import atomic_write
 
 _FORMAT, _VERSION = "pixnar-model", 1
@@ -45,8 +47,14 @@ class Nar(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the head is."""
-        return self.head.rows.device
+        """Where the slots are; the head is there, too, unless its rows are mapped from a file."""
+        return self.slots.log_scale.device
+
+    def with_head(self, head: PhraseHead) -> Nar:
+        """The same encoder and slots before another head."""
+        made = Nar(self.encoder, self.slots, head)
+        made.log_z = self.log_z
+        return made.train(self.training)
 
     def from_pieces(self, ids: Tensor, mask: Tensor) -> Tensor:
         """X [B, s + 1, d] from padded word pieces, through the whole encoder."""
@@ -80,15 +88,25 @@ class Nar(nn.Module):
         return (np.concatenate(xs), np.concatenate(pooled)) if xs else none
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Write configuration, slots and head (safetensors), and the encoder in its own Hugging Face folder."""
-        where = Path(folder)
-        where.mkdir(parents=True, exist_ok=True)
-        self.encoder.save(where / "encoder")
+        """Write configuration, slots and head (safetensors), and the encoder in its own Hugging Face folder.
+
+        Of a head in shards all processes call this: each writes its rows to their place in the file.
+        """
+        where, first = Path(folder), self.head.world.first
+        if first:
+            where.mkdir(parents=True, exist_ok=True)
+            self.encoder.save(where / "encoder")
         tensors = {f"slots.{name}": tensor.contiguous() for name, tensor in self.slots.state_dict().items()}
-        tensors |= {f"head.{name}": tensor.contiguous() for name, tensor in self.head.state_dict().items()}
-        tensors["log_z"] = self.log_z
         path = where / "model.safetensors"
-        save_file({name: tensor.detach().cpu() for name, tensor in tensors.items()}, path)
+        if self.head.world.size > 1:
+            save_shards(path, self.head, tensors | {"log_z": self.log_z})
+        else:
+            tensors |= {f"head.{name}": tensor.contiguous() for name, tensor in self.head.state_dict().items()}
+            tensors["log_z"] = self.log_z
+            save_file({name: tensor.detach().cpu() for name, tensor in tensors.items()}, path)
+        if not first:
+            self.head.world.wait()
+            return
         path.chmod(0o644)  # the library lets nobody but its owner read it, and a server may be somebody else
         settings = {
             "format": _FORMAT,
@@ -101,6 +119,7 @@ class Nar(nn.Module):
         }
         with atomic_write(where / _SETTINGS) as file:
             file.write(json.dumps(settings, indent=2).encode())
+        self.head.world.wait()
 
     def push_to_hub(
         self,
@@ -137,15 +156,18 @@ class Nar(nn.Module):
         )
 
     @classmethod
-    def from_pretrained(cls, folder: str | os.PathLike[str]) -> Nar:
-        """Read what `save_pretrained` wrote."""
+    def from_pretrained(cls, folder: str | os.PathLike[str], world: World = ALONE) -> Nar:
+        """Read what `save_pretrained` wrote; in a world of several processes each reads its own rows."""
         where = Path(folder)
         settings = _settings(where / _SETTINGS)
         encoder = Encoder.load(where / "encoder", max_pieces=settings["max_pieces"])
         encoder.name = settings["encoder"]
         try:
-            tensors = load_file(where / "model.safetensors")
-            head = PhraseHead(tensors["head.rows"], tensors.get("head.bias"))
+            if world.size == 1:
+                tensors = load_file(where / "model.safetensors")
+                head = PhraseHead(tensors["head.rows"], tensors.get("head.bias"))
+            else:
+                head, tensors = load_shard(where / "model.safetensors", world)
             slots = make_slots(settings["design"], encoder.width, settings["slots"], settings["hidden"])
             slots.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("slots.")})
             model = cls(encoder, slots, head)

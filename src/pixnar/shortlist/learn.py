@@ -75,11 +75,14 @@ def learn(
 ) -> NDArray[np.float32]:
     """The vectors c [m, d] for examples x_0 [N, d] with targets [N, s] (padded with -1 at the end); the head is kept.
 
-    The more of its siblings' tokens an example's targets hold, the better the lists.
+    The more of its siblings' tokens an example's targets hold, the better the lists. With a head in shards all of its
+    processes call this with the same examples, each sums over its own rows, and all get the same vectors.
     """
     options = options or Options()
     problem = _problem(x0, targets, head, options)
+    world = head.world
     c = torch.from_numpy(start(problem.x0, options, head)).to(head.rows.device).requires_grad_(True)
+    world.copy_first([c])
     optimizer = RowAdam([c], beta1=0.5, beta2=0.9)
     length = float(c.detach().norm(dim=1).mean()) / c.shape[1] ** 0.5
     generator = np.random.default_rng((options.seed, 1))
@@ -91,7 +94,7 @@ def learn(
         for turn in range(options.rounds):
             done = turn / options.rounds
             if options.minutes:
-                done = max(done, (time.monotonic() - began) / (60 * options.minutes))
+                done = world.tell(max(done, (time.monotonic() - began) / (60 * options.minutes)))
                 if done >= 1:
                     break
             optimizer.param_groups[0]["lr"] = options.lr * length * (1 - done)
@@ -117,7 +120,8 @@ def _round(
     pool = np.arange(count)
     if count > POOL * len(c):
         pool = np.sort(generator.choice(count, POOL * len(c), replace=False))
-    members = assign(_Pool(problem.x0, pool), c.detach()).cpu().numpy()
+    world = problem.head.world
+    members = world.tell_array(assign(_Pool(problem.x0, pool), c.detach()).cpu().numpy())
     idle += 1
     idle[members] = 0
     dead = np.flatnonzero(idle >= PATIENCE)
@@ -135,6 +139,7 @@ def _round(
         loss, _ = shortlist_loss(near, x0, targets, problem.head, sample)
         loss.backward()  # type: ignore[no-untyped-call]
         assert near.grad is not None
+        world.add_up([near.grad])
         optimizer.step_rows(c, ids, near.grad)
         total += float(loss.detach()) * len(x0)
     return total / len(pool)
@@ -203,6 +208,7 @@ def _revive(
     gaps = log_z[place][:, None] - problem.head.logits_at(c[now], targets.clamp(min=0))
     per_target = gaps.masked_fill(~real, 0).sum(dim=1) / real.sum(dim=1).clamp(min=1)
     chances = (per_target - per_target.min()).square().double().cpu().numpy() + 1e-9
+    chances = problem.head.world.tell_array(chances)
     drawn = generator.choice(len(chances), min(len(dead), len(chances)), replace=False, p=chances / chances.sum())
     worst = torch.from_numpy(drawn).to(c.device)
     rows = torch.from_numpy(dead[: len(worst)]).to(c.device)

@@ -3,6 +3,10 @@
 ``step-000123/`` holds ``tensors.safetensors`` and ``state.json``: a format version, the checksum of the tensors, and
 whatever JSON the training loop wants back. ``best.json`` beside it names the best step so far. Folders whose names
 begin with a dot are work in progress, or what a killed process left of it.
+
+Of a head in shards every process writes its own rows, ``rows-00000-of-00004.safetensors`` …, and the first process all
+the rest; ``state.json`` has the checksum of each, and the folder gets its name when all are on disk. Whoever reads it
+takes the rows it wants, however many processes wrote them.
 """
 
 from __future__ import annotations
@@ -13,62 +17,112 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import safetensors.torch
+import torch
 import xxhash
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pixnar.errors import FileFormatError, PixnarError
+from pixnar.model.world import ALONE, World
 from pixnar.storage import atomic_write, file_digest, sync_folder
 from pixnar.train.flatten import flatten, restore
 
-__all__ = ["best", "best_step", "flatten", "latest", "load", "mark_best", "restore", "save", "step_of"]
+__all__ = ["Rows", "best", "best_step", "flatten", "latest", "load", "mark_best", "restore", "save", "step_of"]
 
 Folder = str | os.PathLike[str]
 
-_FORMAT = 1
+_FORMAT = 2  # with files of rows; without them 1 is written, which earlier releases read
 _TENSORS, _STATE, _BEST = "tensors.safetensors", "state.json", "best.json"
 _NAME = re.compile(r"(?:step-(\d+)|\.step-(\d+)\.old)")  # `.old`: the one that is being replaced
 _log = logging.getLogger("pixnar")
 
 
-def save(folder: Folder, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any], *, keep: int = 2) -> Path:
+class Rows(NamedTuple):
+    """The rows that a process holds, of tensors with one row per token; and the processes that hold the others.
+
+    Which tensors those are, their names decide; of them, those without dimensions are the same in all processes.
+    """
+
+    first: int
+    last: int
+    world: World
+    belongs: Callable[[str], bool]
+
+
+def save(
+    folder: Folder,
+    step: int,
+    tensors: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    *,
+    keep: int = 2,
+    rows: Rows | None = None,
+) -> Path:
     """Write the checkpoint of a step; of it and earlier ones only the last `keep` and the best are kept.
 
-    `state` is anything JSON can say. A checkpoint of the same step is replaced; those of later steps stay.
+    `state` is anything JSON can say. A checkpoint of the same step is replaced; those of later steps stay. With `rows`
+    all processes call this at the same step, each with its own rows.
     """
     home = Path(folder)
     target, aside = home / _name(step), home / f".{_name(step)}.part"
+    world = ALONE if rows is None else rows.world
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        _tidy(home)
-        aside.mkdir()
-        _write(aside, step, tensors, state)
-        if target.exists():
-            target.rename(home / f".{target.name}.old")
-        aside.rename(target)
-        sync_folder(home)
-        _tidy(home)
-        _drop_early(home, step, keep)
+        if world.first:
+            home.mkdir(parents=True, exist_ok=True)
+            _tidy(home)
+            aside.mkdir()
+        shards: list[dict[str, Any]] = []
+        if rows is not None and world.size > 1:
+            world.wait()
+            shards = world.collect(_write_rows(aside, tensors, rows))
+            tensors = {name: tensor for name, tensor in tensors.items() if not rows.belongs(name)}
+        if world.first:
+            _write(aside, step, tensors, state, shards)
+            if target.exists():
+                target.rename(home / f".{target.name}.old")
+            aside.rename(target)
+            sync_folder(home)
+            _tidy(home)
+            _drop_early(home, step, keep)
+        world.wait()
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(aside, ignore_errors=True)
+        if world.size == 1:
+            shutil.rmtree(aside, ignore_errors=True)
         why = (error.strerror if isinstance(error, OSError) else None) or " ".join(str(error).split())
         raise PixnarError(f"cannot write the checkpoint {target}: {why}; make room or choose another place") from error
     return target
 
 
-def load(path: Folder, *, verify: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors, on the CPU, and the state of a checkpoint; `verify` checks the tensors' checksum."""
+def load(path: Folder, *, verify: bool = True, rows: Rows | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors, on the CPU, and the state of a checkpoint; `verify` checks the tensors' checksum.
+
+    With `rows` only those rows are read, from whichever files have them; without, all.
+    """
     where = Path(path)
     content = _read_state(where, verify=verify)
+    shards: list[dict[str, Any]] = content.get("shards", [])
     try:
-        tensors = safetensors.torch.load_file(where / _TENSORS)
+        if rows is None and not shards:
+            tensors = safetensors.torch.load_file(where / _TENSORS)
+        else:
+            wanted = (0, max(shard["last"] for shard in shards)) if rows is None else (rows.first, rows.last)
+            split = None if rows is None or shards else rows.belongs
+            tensors = _read_rows(where / _TENSORS, (0, *wanted), split)
+            parts: dict[str, list[Tensor]] = {}
+            for shard in shards:
+                low, high = max(wanted[0], shard["first"]), min(wanted[1], shard["last"])
+                if low < high:
+                    place = where / shard["file"]
+                    for name, part in _read_rows(place, (shard["first"], low, high), lambda _: True).items():
+                        parts.setdefault(name, []).append(part)
+            tensors |= {name: some[0] if some[0].dim() == 0 else torch.cat(some) for name, some in parts.items()}
     except (OSError, SafetensorError) as error:
-        raise _broken(where, f"{_TENSORS} cannot be read: {error}") from error
+        raise _broken(where, f"its tensors cannot be read: {error}") from error
     state: dict[str, Any] = content["state"]
     return tensors, state
 
@@ -115,7 +169,7 @@ def mark_best(folder: Folder, step: int) -> None:
     if not (home / _name(step)).is_dir():
         raise PixnarError(f"there is no checkpoint of step {step} in {home} to mark as the best; save it first")
     with atomic_write(home / _BEST) as file:
-        file.write(json.dumps({"format": _FORMAT, "step": step}).encode())
+        file.write(json.dumps({"format": 1, "step": step}).encode())
 
 
 def best_step(folder: Folder) -> int | None:
@@ -132,17 +186,16 @@ def best_step(folder: Folder) -> int | None:
     return step
 
 
-def _write(aside: Path, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-    path = aside / _TENSORS
-    safetensors.torch.save_file(dict(_apart(tensors)), path)
-    with open(path, "rb+") as file:
-        os.fsync(file.fileno())
+def _write(
+    aside: Path, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any], shards: list[dict[str, Any]]
+) -> None:
+    facts = _write_tensors(aside / _TENSORS, tensors)
     text = json.dumps(dict(state), ensure_ascii=False)
     content = {
-        "format": _FORMAT,
+        "format": 2 if shards else 1,
         "step": step,
-        "size": path.stat().st_size,
-        "xxh3": file_digest(path),
+        **facts,
+        **({"shards": shards} if shards else {}),
         "state_xxh3": xxhash.xxh3_128_hexdigest(text.encode()),
         "state": json.loads(text),
     }
@@ -151,6 +204,33 @@ def _write(aside: Path, step: int, tensors: Mapping[str, Tensor], state: Mapping
         file.flush()
         os.fsync(file.fileno())
     sync_folder(aside)
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Write a file to the disk; its size and checksum."""
+    safetensors.torch.save_file(dict(_apart(tensors)), path)
+    with open(path, "rb+") as file:
+        os.fsync(file.fileno())
+    return {"size": path.stat().st_size, "xxh3": file_digest(path)}
+
+
+def _write_rows(aside: Path, tensors: Mapping[str, Tensor], rows: Rows) -> dict[str, Any]:
+    """Write what this process has; where that is, and its size and checksum."""
+    name = f"rows-{rows.world.rank:05d}-of-{rows.world.size:05d}.safetensors"
+    facts = _write_tensors(aside / name, {name: part for name, part in tensors.items() if rows.belongs(name)})
+    return {"file": name, "first": rows.first, "last": rows.last, **facts}
+
+
+def _read_rows(path: Path, piece: tuple[int, int, int], split: Callable[[str], bool] | None) -> dict[str, Tensor]:
+    """The tensors of a file; of those that are split, rows `low` to `high`, where the file's own begin at `first`."""
+    first, low, high = piece
+    out: dict[str, Tensor] = {}
+    with safe_open(path, "pt") as file:
+        for name in file.keys():  # noqa: SIM118  # it is no dict
+            part = file.get_slice(name)
+            cut = split is not None and split(name) and bool(part.get_shape())
+            out[name] = part[low - first : high - first] if cut else file.get_tensor(name)
+    return out
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
@@ -178,11 +258,13 @@ def _read_state(where: Path, *, verify: bool) -> dict[str, Any]:
         text = json.dumps(content["state"], ensure_ascii=False)
         if xxhash.xxh3_128_hexdigest(text.encode()) != content["state_xxh3"]:
             raise _broken(where, f"{_STATE} does not match its checksum")
-        size = (where / _TENSORS).stat().st_size
-        if size != content["size"]:
-            raise _broken(where, f"{_TENSORS} should have {content['size']} bytes and has {size}")
-        if verify and file_digest(where / _TENSORS) != content["xxh3"]:
-            raise _broken(where, f"{_TENSORS} does not match its checksum")
+        for part in [{"file": _TENSORS, **content}, *content.get("shards", [])]:
+            name = part["file"]
+            size = (where / name).stat().st_size
+            if size != part["size"]:
+                raise _broken(where, f"{name} should have {part['size']} bytes and has {size}")
+            if verify and file_digest(where / name) != part["xxh3"]:
+                raise _broken(where, f"{name} does not match its checksum")
     except OSError as error:
         raise _broken(where, f"{Path(error.filename or where).name}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:

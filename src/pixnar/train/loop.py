@@ -16,6 +16,7 @@ from pixnar.errors import PixnarError
 from pixnar.model.losses import Sampler, Weights
 from pixnar.model.nar import Nar
 from pixnar.model.optim import RowAdam
+from pixnar.model.sharded import write_whole
 from pixnar.progress import Progress
 from pixnar.recipe import Train
 from pixnar.scoring import Priors, ScoreRule
@@ -30,6 +31,7 @@ _CHECKS = 6  # on dev in a stage
 _CENTERED = 32  # inputs on which log Z is measured before the first step
 _SAVE_SECONDS = 600.0  # between checkpoints, at most
 _LATE = 1.3  # a stage ends when it has taken so many times its minutes
+_DEV_ROWS = ".dev-rows"  # all rows of a head in shards, while dev is asked
 _FULL_SUM_FLOPS = {"cpu": 6e10, "cuda": 2e13}  # what a device does a second, for choosing between full and sampled
 
 
@@ -65,7 +67,10 @@ def train(
     evaluate: Callable[[Nar], float] | None = None,
     progress: Progress | None = None,
 ) -> Trained:
-    """Train `model` in place and leave the best weights in it; continues what it finds in `folder`."""
+    """Train `model` in place and leave the best weights in it; continues what it finds in `folder`.
+
+    All processes of the head's world call this with the same arguments; the first one asks dev and reports progress.
+    """
     return _Run(model, data, options, rule, priors, folder).go(evaluate, progress)
 
 
@@ -80,7 +85,8 @@ class _Run:
         folder: Path,
     ) -> None:
         self.model, self.options, self.folder = model, options, folder
-        self.device = pick_device(options.device)
+        self.world = model.head.world
+        self.device = self.world.device(pick_device(options.device))
         model.to(self.device)
         self.softmax = choose_softmax(model, data, options, self.device)
         self.pairs = data.pairs(per_document=options.per_document, self_share=options.self_share, seed=options.seed)
@@ -93,6 +99,7 @@ class _Run:
         objective = Objective(weights, options.ranking, options.negatives)
         self.step_of = Step(model, data, self.pairs, objective, rule, priors, sampler)
         self.optimizers = _optimizers(model, self.step_of.ranking_scale, options)
+        self.world.copy_first([*model.slots.parameters(), *model.encoder.parameters()])
         self.state: dict[str, Any] = {
             "stage": 0,
             "done": [0, 0],
@@ -100,7 +107,7 @@ class _Run:
             "best": None,
             "worse": 0,
         }
-        self.log: TrainingLog
+        self.log: TrainingLog | None
         self._kept, self._saved = -1, time.monotonic()
 
     @property
@@ -116,8 +123,8 @@ class _Run:
 
     def go(self, evaluate: Callable[[Nar], float] | None, progress: Progress | None) -> Trained:
         self._resume()
-        with self.log:
-            return self._all(evaluate, progress)
+        with self.log or contextlib.nullcontext():
+            return self._all(evaluate, progress if self.world.first else None)
 
     def _all(self, evaluate: Callable[[Nar], float] | None, progress: Progress | None) -> Trained:
         stopped = False
@@ -150,6 +157,9 @@ class _Run:
             total = self._planned(stage, number, began, first)
             done = self.state["done"][number]
             late = bool(stage.minutes) and time.monotonic() - started > _LATE * 60 * stage.minutes
+            due = time.monotonic() - self._saved > _SAVE_SECONDS
+            if self.world.size > 1:  # by the clock of the first
+                total, late, due, self.state["planned"] = self.world.tell([total, late, due, self.state["planned"]])
             if late or (total and done >= total):  # late: the machine is slower than it was when steps were timed
                 self._keep(evaluate)
                 return False
@@ -157,7 +167,8 @@ class _Run:
             self.state["done"][number] = done + 1
             if done + 1 == first + _TIMED_STEPS // 2:
                 began = time.monotonic()  # the first steps are slow and would make the plan too short
-            self.log.write(self._step(), **shown)
+            if self.log:
+                self.log.write(self._step(), **shown)
             if progress:
                 words = f"training ({'all layers' if stage.live else 'frozen encoder'}): {_brief(shown)}"
                 progress(words, done + 1, total)
@@ -165,7 +176,7 @@ class _Run:
             if (done + 1) % every == 0 or done + 1 == total:
                 self._keep(evaluate)
                 self.model.train()
-            elif time.monotonic() - self._saved > _SAVE_SECONDS:
+            elif due:
                 self._save()
 
     def _keep(self, evaluate: Callable[[Nar], float] | None) -> None:
@@ -197,7 +208,8 @@ class _Run:
 
     def _one(self, stage: _Stage, done: int, total: int) -> dict[str, float]:
         options = self.options
-        torch.manual_seed((options.seed * 1_000_003 + self._step()) % 2**63)  # dropout: the same after a resume
+        seed = options.seed * 1_000_003 + self._step() + self.world.rank * 7_368_787
+        torch.manual_seed(seed % 2**63)  # dropout: the same after a resume, another in every process
         started = time.monotonic()
         shown: dict[str, float] = {}
         for part in range(options.accumulate):
@@ -210,6 +222,8 @@ class _Run:
             (loss / options.accumulate).backward()  # type: ignore[no-untyped-call]
             shown = {name: shown.get(name, 0.0) + value / options.accumulate for name, value in parts.items()}
         factor = schedule(done, total, options.warmup, options.schedule)
+        body = [*self.model.slots.parameters(), *self.model.encoder.parameters()]
+        self.world.add_up([parameter.grad for parameter in body if parameter.grad is not None])
         _clip(self.model)
         for optimizer in self.optimizers.values():
             for group in optimizer.param_groups:
@@ -223,16 +237,32 @@ class _Run:
     def _judge(self, evaluate: Callable[[Nar], float]) -> None:
         """Measure on dev, keep what is best so far."""
         self.model.eval()
-        value = evaluate(self.model)
+        value = self._measured(evaluate)
         best = self.state["best"]
-        self.log.write(self._step(), dev_mrr10=value)
+        if self.log:
+            self.log.write(self._step(), dev_mrr10=value)
         if best is None or value > best["value"]:
             self.state["best"], self.state["worse"] = {"step": self._step(), "value": value}, 0
             self._save()
-            checkpoint.mark_best(self.folder, self._step())
+            if self.world.first:
+                checkpoint.mark_best(self.folder, self._step())
         else:
             self.state["worse"] += 1
             self._save()
+
+    def _measured(self, evaluate: Callable[[Nar], float]) -> float:
+        """What the first process measures; of a head in shards it maps the rows that all have written to a file."""
+        if self.world.size == 1:
+            return evaluate(self.model)
+        path = self.folder / _DEV_ROWS
+        if self.world.first:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        rows = write_whole(self.model.head, path)
+        value = 0.0
+        if self.world.first:
+            value = evaluate(self.model.with_head(rows()))
+            path.unlink()
+        return self.world.tell(value)
 
     def _step(self) -> int:
         return int(sum(self.state["done"]))
@@ -254,15 +284,26 @@ class _Run:
             more, rest = flatten(optimizer.state_dict())
             tensors |= {f"optimizer.{name}.{key}": value for key, value in more.items()}
             state["optimizers"][name] = rest
-        checkpoint.save(self.folder, self._step(), tensors, state)
+        checkpoint.save(self.folder, self._step(), tensors, state, rows=self._rows())
+
+    def _rows(self) -> checkpoint.Rows | None:
+        """Which rows this process saves and loads: all, where it is alone."""
+        first, head = self.model.head.first, self.model.head
+        return checkpoint.Rows(first, first + len(head.rows), self.world, _of_rows) if self.world.size > 1 else None
+
+    def _found(self, find: Callable[[Path], Path | None]) -> Path | None:
+        """The checkpoint that the first process finds, and has checked."""
+        path = find(self.folder) if self.world.first else None
+        told = self.world.tell(None if path is None else str(path))
+        return None if told is None else Path(told)
 
     def _resume(self) -> None:
-        found = checkpoint.latest(self.folder)
+        found = self._found(checkpoint.latest)
         if found is None:
             self._center()
-            self.log = TrainingLog(self.folder, self.options.tensorboard)
+            self.log = TrainingLog(self.folder, self.options.tensorboard) if self.world.first else None
             return
-        tensors, state = checkpoint.load(found)
+        tensors, state = checkpoint.load(found, verify=self.world.size == 1, rows=self._rows())
         self._put(tensors)
         self._kept = sum(state["done"])
         for name, optimizer in self.optimizers.items():
@@ -270,6 +311,9 @@ class _Run:
             own = {key[len(start) :]: value for key, value in tensors.items() if key.startswith(start)}
             optimizer.load_state_dict(restore(own, state["optimizers"][name]))
         self.state = {key: value for key, value in state.items() if key != "optimizers"}
+        self.log = None
+        if not self.world.first:
+            return
         self.log = TrainingLog(self.folder, self.options.tensorboard, resume=self._step())
         if self.state["best"] and self.state["best"]["step"] == self._step():
             checkpoint.mark_best(self.folder, self._step())  # a kill may have come between saving and marking
@@ -291,9 +335,14 @@ class _Run:
             self.step_of.ranking_scale.copy_(tensors["ranking_scale"])
 
     def _take_best(self) -> None:
-        found = checkpoint.best(self.folder)
+        found = self._found(checkpoint.best)
         if found is not None:
-            self._put(checkpoint.load(found)[0])
+            self._put(checkpoint.load(found, verify=self.world.size == 1, rows=self._rows())[0])
+
+
+def _of_rows(name: str) -> bool:
+    """Whether a tensor of a checkpoint has one row per token."""
+    return name.startswith(("model.head.", "optimizer.head."))
 
 
 def schedule(done: int, total: int, warmup: int, kind: str) -> float:
@@ -325,7 +374,7 @@ def choose_softmax(model: Nar, data: TrainingData, options: Train, device: torch
     if not options.minutes:
         return "full"
     flops = 6 * (model.slots.slots + 1) * model.head.total * model.head.width
-    examples = _FULL_SUM_FLOPS.get(device.type, 1e11) / flops * options.minutes * 60
+    examples = model.head.world.size * _FULL_SUM_FLOPS.get(device.type, 1e11) / flops * options.minutes * 60
     pairs = min(len(data.docids), options.per_document * len(data.doc_ids))
     return "full" if examples >= pairs else "sampled"
 

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pixnar.model.head import PhraseHead
 from pixnar.model.losses import Sample, Sampler, Weights, losses
 from pixnar.model.nar import Nar
 from pixnar.scoring import Priors, ScoreRule, floors, token_scores
@@ -62,7 +63,8 @@ class Step:
         batch = self.pairs.batch(step, size)
         device = self.model.device
         targets = self.data.targets(batch.targets, self.model.slots.slots)
-        x = self.vectors(batch.inputs, live)
+        world = self.model.head.world
+        x = world.gather(self.vectors(world.share(batch.inputs), live), len(batch.inputs))
         candidates = self._candidates(batch, step) if self.objective.ranking else None
         sample = None
         if self.sampler:
@@ -112,9 +114,7 @@ class Step:
         tokens = torch.from_numpy(candidates.tokens).to(device)
         ids, places = torch.unique(tokens, return_inverse=True)
         used = x[:, :1] if rule.order == "bag" else x[:, 1:]
-        rows, bias = head.select(ids)
-        logits = used.flatten(0, 1) @ rows.t()
-        logits = logits if bias is None else logits + bias
+        logits = head.logits_of(used.flatten(0, 1), ids)
         log_z = (
             head.log_z(used.flatten(0, 1))
             if sample is None
@@ -174,11 +174,26 @@ class _Candidates:
 @torch.no_grad()
 def shortlist_recall(x0: Tensor, targets: Tensor, model: Nar) -> float:
     """The share of target tokens among the tenth of the vocabulary that x_0 likes best: what a shortlist could hold."""
+    if model.head.world.size > 1:
+        return _shared_recall(x0, targets, model.head)
     logits = model.head.logits(x0)[:, :-1]
     least = logits.topk(max(1, int(logits.shape[1] * _RECALL_SHARE)), dim=1).values[:, -1:]
     real = (targets >= 0) & (targets < logits.shape[1])
     found = logits.gather(1, targets.clamp(0, logits.shape[1] - 1).to(x0.device)) >= least
     return float(found[real.to(x0.device)].float().mean())
+
+
+def _shared_recall(x0: Tensor, targets: Tensor, head: PhraseHead) -> float:
+    """The same for a head in shards: a token is found if fewer others than there is room for are liked better."""
+    real = ((targets >= 0) & (targets < head.eos)).to(x0.device)
+    logits = head.logits(x0)
+    local = targets.to(x0.device) - head.first
+    inside = real & (local >= 0) & (local < logits.shape[1])
+    own = head.add_shards(logits.gather(1, local.clamp(0, logits.shape[1] - 1)).masked_fill(~inside, 0.0))
+    others = logits[:, : head.eos - head.first]  # the end is no token
+    better = torch.stack([(others > own[:, t : t + 1]).sum(1) for t in range(own.shape[1])], 1)
+    found = head.add_shards(better.float()) < max(1, int(head.eos * _RECALL_SHARE))
+    return float(found[real].float().mean())
 
 
 def _itself(batch: Epoch, candidates: _Candidates) -> Tensor:

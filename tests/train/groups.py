@@ -1,0 +1,252 @@
+"""Training over several processes, beside one process; as a program it does what test_groups then looks at.
+
+Processes are forked, which is quick; they meet through gloo on this machine as those of torchrun do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.distributed import TCPStore
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pixnar.errors import PixnarError
+from pixnar.model.build import build_model
+from pixnar.model.encoder import Encoder
+from pixnar.model.features import FeatureCache
+from pixnar.model.head import PhraseHead
+from pixnar.model.losses import Sampler, Weights, losses, shortlist_loss
+from pixnar.model.nar import Nar
+from pixnar.model.optim import RowAdam
+from pixnar.model.sharded import random_shard
+from pixnar.model.world import Silent, World
+from pixnar.scoring import ScoreRule
+from pixnar.shortlist.learn import Options, learn
+from pixnar.train import log
+from pixnar.train.pairs import Pairs
+from tests.train import runs
+from tests.train.runs import SLOTS, movement, options, run
+
+SIZES = (1, 2, 4)
+SECONDS = 60  # after which a process that hangs is ended
+PARTS = ("l1", "l2", "l3", "ranking", "right", "loss", "log_z", "recall", "dev_mrr10")
+RUNS: dict[str, dict[str, Any]] = {
+    "full": {"steps": 4},
+    "sampled": {"steps": 4, "softmax": "sampled", "sample": 40},
+    "fine-tuned": {"steps": 4, "fine_tune": 0.5, "softmax": "sampled", "sample": 60},
+    "mask tokens, plain Adam": {"steps": 2, "design": "mask", "optimizer": "adam"},
+    "odd batches, accumulated": {"steps": 2, "batch": 7, "accumulate": 2, "negatives": 2, "order": "any"},
+}
+CHAINED = {"steps": 9, "softmax": "sampled", "sample": 40}
+CHAIN = ((2, 3), (1, 5), (4, 7), (2, 0))  # processes, and the step before which the last of them is killed
+
+
+def group(size: int, work: Callable[[World], Any], folder: Path) -> list[dict[str, Any]]:
+    """What `work` gives in each of some processes: a dict, or how the process ended."""
+    folder.mkdir(parents=True, exist_ok=True)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # as torchrun keeps it
+    where = {"WORLD_SIZE": size, "MASTER_PORT": store.port, "MASTER_ADDR": "127.0.0.1"}
+    children = []
+    for rank in range(size):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(SECONDS)
+            where |= {"RANK": rank, "LOCAL_RANK": rank, "TORCHELASTIC_USE_AGENT_STORE": True}
+            os.environ |= {name: str(value) for name, value in where.items()}
+            _child(work, folder / f"{rank}.json")
+        children.append(child)
+    ends = [os.waitpid(child, 0)[1] for child in children]
+    out = []
+    for rank, end in enumerate(ends):
+        path = folder / f"{rank}.json"
+        out.append({"signal": os.WTERMSIG(end)} if os.WIFSIGNALED(end) else json.loads(path.read_text()))
+        path.unlink(missing_ok=True)
+    return out
+
+
+def _child(work: Callable[[World], Any], path: Path) -> None:
+    try:
+        world = World.join("cpu")
+        with world.together():
+            path.write_text(json.dumps(work(world)))
+    except Silent:
+        path.write_text(json.dumps({"silent": True}))
+    except PixnarError as error:
+        path.write_text(json.dumps({"error": str(error)}))
+    except BaseException:
+        path.write_text(json.dumps({"broken": traceback.format_exc()}))
+    os._exit(0)
+
+
+def small(folder: Path) -> runs.World:
+    """The small corpus, with an encoder without dropout: processes drop other things than one process would."""
+    runs.write_small(folder / "corpus", 8, 3)
+    runs.save_encoder(folder / "encoder", texts=runs.WORDS)
+    path = folder / "encoder" / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}))
+    return runs.world(folder)
+
+
+def model_of(made: runs.World, design: str, world: World) -> Nar:
+    features = FeatureCache(Encoder.load(made.encoder.name), None)
+    head = "encoder" if design == "mlp" else "random"
+    return build_model(
+        made.data.vocabulary, features, made.priors, slots=SLOTS, design=design, head=head, hidden=16, world=world
+    )
+
+
+def trained(made: runs.World, folder: Path, wish: dict[str, Any], world: World) -> dict[str, Any]:
+    """Train and save; the log, and the shapes of what this process held of the head."""
+    wish = dict(wish)
+    model = model_of(made, wish.pop("design", "mlp"), world)
+    rule = ScoreRule(order=wish.pop("order", "bag"))
+    seen: list[list[int]] = []
+
+    def spy(step: RowAdam | torch.optim.Adam) -> None:
+        for rows in (model.head.rows, model.head.bias):
+            assert rows is not None
+            seen.extend(list(part.shape) for part in [rows, *step.state.get(rows, {}).values()] if part.dim())
+
+    hooks = [kind.step for kind in (RowAdam, torch.optim.Adam)]
+    for kind, plain in zip((RowAdam, torch.optim.Adam), hooks, strict=True):
+        kind.step = lambda self, plain=plain: (plain(self), spy(self))  # type: ignore[method-assign, assignment, misc]
+    _, done = run(made, folder, options(evaluate_every=2, **wish), rule=rule, model=model, evaluate=movement)
+    model.save_pretrained(folder / "model")
+    rows = log.read(folder) if world.first else []
+    return {
+        "log": [{name: row[name] for name in ("step", *PARTS) if name in row} for row in rows],
+        "best": done.best_step,
+        "rows": len(model.head.rows),
+        "total": model.head.total,
+        "shapes": sorted(map(list, {tuple(shape) for shape in seen})),
+    }
+
+
+def killed_at(step: int, rank: int, world: World) -> None:
+    """From now on, kill this process as it comes to a step, if it is the one."""
+    plain = Pairs.batch
+
+    def batch(self: Pairs, number: int, size: int) -> Any:
+        if step and number >= step and world.rank == rank and size == 8:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return plain(self, number, size)
+
+    Pairs.batch = batch  # type: ignore[method-assign]
+
+
+def chain(made: runs.World, folder: Path) -> list[list[dict[str, Any]]]:
+    """One run that is killed again and again, and goes on with another number of processes each time."""
+    out = []
+    for turn, (size, step) in enumerate(CHAIN):
+
+        def work(world: World, size: int = size, step: int = step) -> dict[str, Any]:
+            killed_at(step, size - 1, world)
+            return trained(made, folder / "run", CHAINED, world)
+
+        out.append(group(size, work, folder / f"turn{turn}"))
+    return out
+
+
+def shortlists(made: runs.World, model: Path, world: World) -> dict[str, Any]:
+    """Stage two of the paper: the vectors c_i under a head that stays."""
+    nar = Nar.from_pretrained(model, world)
+    chance = np.random.default_rng(0)
+    x0 = chance.normal(size=(200, nar.head.width)).astype(np.float32)
+    targets = chance.integers(0, nar.head.eos, (200, 20))
+    targets[chance.random(targets.shape) < 0.3] = -1
+    targets = -np.sort(-targets, axis=1)
+    out: dict[str, Any] = {}
+    for name, sampled in (("full", -1), ("sampled", 30)):
+        said: list[str] = []
+        wish = Options(m=12, rounds=6, batch=64, sampled=sampled)
+        c = learn(x0, targets, nar.head, wish, lambda words, _, __, said=said: said.append(words))  # type: ignore[misc]
+        loss, _ = shortlist_loss(torch.from_numpy(c), torch.from_numpy(x0), torch.from_numpy(targets), nar.head)
+        out[name] = {"c": c.tolist(), "said": said, "loss": float(loss)}
+    return out
+
+
+class Widest(TorchDispatchMode):
+    """The most rows of a given width that any result of any operation has had."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width, self.rows = width, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for part in found if isinstance(found, tuple | list) else (found,):
+            if isinstance(part, torch.Tensor) and not part.is_sparse and part.dim() and part.shape[-1] == self.width:
+                self.rows = max(self.rows, part.numel() // self.width)
+        return found
+
+
+def widest(world: World) -> dict[str, Any]:
+    """Steps with a large head, full and sampled: losses, and the most rows that any tensor had."""
+    total, width, batch = 20_001, 24, 6
+    out: dict[str, Any] = {}
+    for sparse in (False, True):
+        with Widest(width) as seen:
+            torch.manual_seed(5)
+            bias = np.linspace(-1, 1, total, dtype=np.float32)
+            head: PhraseHead = (
+                PhraseHead.random(total, width, bias=bias)
+                if world.size == 1
+                else random_shard(total, width, bias, world)
+            )
+            drawn = seen.rows
+            after = torch.randn(3).tolist()
+            seen.rows, head.sparse = 0, sparse
+            optimizer = RowAdam(head.parameters(), lr=0.1)
+            chance = torch.Generator().manual_seed(1)
+            x = torch.randn(batch, SLOTS + 1, width, generator=chance)
+            targets = torch.randint(0, total, (batch, SLOTS), generator=chance)
+            sampler = Sampler(np.ones(total), 500)
+            found = []
+            for _ in range(3):
+                optimizer.zero_grad()
+                sample = sampler.draw(targets) if sparse else None
+                loss = losses(x, targets, head, Weights(), sample).total(Weights())
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                found.append(float(loss.detach()))
+        out["sampled" if sparse else "full"] = {"losses": found, "rows": seen.rows, "drawn": drawn, "after": after}
+    return out
+
+
+def failing(world: World) -> dict[str, Any]:
+    """All processes find the same fault."""
+    world.wait()
+    raise PixnarError("all of them fail")
+
+
+def main(folder: Path) -> None:
+    """All of the above; prints JSON."""
+    torch.set_num_threads(1)
+    made = small(folder)
+    out: dict[str, Any] = {"runs": {}, "shortlists": {}, "widest": {}}
+    for name, wish in RUNS.items():
+        for size in SIZES:
+            home = folder / name / str(size)
+            out["runs"].setdefault(name, {})[size] = group(size, lambda w, h=home, y=wish: trained(made, h, y, w), home)  # type: ignore[misc]
+    for size in SIZES:
+        model = folder / "full" / "1" / "model"
+        out["shortlists"][size] = group(size, lambda w, m=model: shortlists(made, m, w), folder / "lists")  # type: ignore[misc]
+        out["widest"][size] = group(size, widest, folder / "widest")
+    out["chain"] = chain(made, folder / "chain")
+    out["straight"] = group(1, lambda w: trained(made, folder / "straight", CHAINED, w), folder / "straight")
+    out["failing"] = group(3, failing, folder / "failing")
+    print(json.dumps(out))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,139 @@
+"""Training over 1, 2 and 4 processes: the same losses, the same weights, and no process with all rows of the head."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import load_file
+
+from pixnar.errors import PixnarError
+from pixnar.model.world import ALONE, World
+from tests.train.groups import CHAIN, RUNS
+
+ROOT = Path(__file__).parents[2]
+NEAR = 1e-4
+LOSSES = ("l1", "l2", "l3", "ranking", "loss", "log_z")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("groups")
+
+
+@pytest.fixture(scope="module")
+def found(home: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.train.groups", str(home)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def near(rows: list[dict[str, Any]], others: list[dict[str, Any]]) -> None:
+    assert [row["step"] for row in rows] == [row["step"] for row in others]
+    for row, other in zip(rows, others, strict=True):
+        for name in LOSSES:
+            if name in row:
+                assert other[name] == pytest.approx(row[name], rel=NEAR, abs=NEAR), (row["step"], name)
+
+
+@pytest.mark.parametrize("size", ["2", "4"])
+@pytest.mark.parametrize("name", list(RUNS))
+def test_the_same_losses_and_weights_as_one_process(found: dict[str, Any], home: Path, name: str, size: str) -> None:
+    one, many = found["runs"][name]["1"], found["runs"][name][size]
+    assert all("log" in told for told in one + many), str(many)[-2000:]
+    near(one[0]["log"], many[0]["log"])
+    steps = [row for row in one[0]["log"] if "loss" in row]
+    assert len(steps) == RUNS[name]["steps"]
+    assert any(row["ranking"] > 0 for row in steps)
+    assert [told["best"] for told in many] == [one[0]["best"]] * int(size)
+    mine, theirs = (load_file(home / name / number / "model" / "model.safetensors") for number in ("1", size))
+    assert mine.keys() == theirs.keys()
+    for key, value in mine.items():
+        assert theirs[key] == pytest.approx(value, abs=2e-4), key  # moved by 1e-3 a step
+    assert not (home / name / size / ".dev-rows").exists()
+
+
+def test_the_recall_of_a_head_in_shards(found: dict[str, Any]) -> None:
+    for size in ("2", "4"):
+        told = [found["runs"]["full"][number][0]["log"][1]["recall"] for number in ("1", size)]
+        assert told[0] == pytest.approx(told[1], abs=1e-6)
+        assert 0 < told[0] < 1
+
+
+@pytest.mark.parametrize("size", ["2", "4"])
+@pytest.mark.parametrize("name", list(RUNS))
+def test_each_process_holds_its_rows_and_their_state_only(found: dict[str, Any], name: str, size: str) -> None:
+    told = found["runs"][name][size]
+    total = told[0]["total"]
+    assert sum(one["rows"] for one in told) == total
+    for one in told:
+        assert one["rows"] <= -(-total // int(size))
+        assert {shape[0] for shape in one["shapes"]} == {
+            one["rows"]
+        }  # rows, bias, and what the optimizer keeps of both
+
+
+@pytest.mark.parametrize("kind", ["full", "sampled"])
+def test_no_operation_ever_makes_all_rows(found: dict[str, Any], kind: str) -> None:
+    one = found["widest"]["1"][0][kind]
+    total = 20_001
+    assert one["rows"] == total  # what one process needs, the look at operations sees
+    for size in ("2", "4"):
+        for told in found["widest"][size]:
+            assert told[kind]["rows"] <= -(-total // int(size))
+            assert told[kind]["drawn"] < total
+            assert told[kind]["after"] == one["after"]  # what is drawn later is drawn as ever
+            assert told[kind]["losses"] == pytest.approx(one["losses"], rel=NEAR)
+
+
+@pytest.mark.parametrize("kind", ["full", "sampled"])
+def test_stage_two_learns_the_same_vectors(found: dict[str, Any], kind: str) -> None:
+    one = found["shortlists"]["1"][0][kind]
+    for size in ("2", "4"):
+        for told in found["shortlists"][size]:
+            assert told[kind]["loss"] == pytest.approx(one["loss"], rel=NEAR)
+            assert told[kind]["said"] == one["said"]
+            for row, other in zip(one["c"], told[kind]["c"], strict=True):
+                assert other == pytest.approx(row, rel=NEAR, abs=NEAR)
+
+
+def test_killed_and_resumed_with_another_number_of_processes(found: dict[str, Any]) -> None:
+    for (size, step), ends in zip(CHAIN, found["chain"], strict=True):
+        assert len(ends) == size
+        if not step:
+            continue
+        assert ends[-1] == {"signal": signal.SIGKILL}
+        told = [end["error"] for end in ends[:-1] if "error" in end]
+        assert len(told) == min(1, size - 1), ends  # one process speaks, the others go silently
+        assert all("start again with the same arguments" in words for words in told)
+        assert all(end.keys() <= {"error", "silent", "signal"} for end in ends)
+    near(found["straight"][0]["log"], found["chain"][-1][0]["log"])
+    assert found["straight"][0]["log"][-1]["step"] == 9
+
+
+def test_a_fault_of_all_is_told_once(found: dict[str, Any]) -> None:
+    ends = found["failing"]
+    assert sorted(json.dumps(end) for end in ends) == [
+        '{"error": "all of them fail"}',
+        '{"silent": true}',
+        '{"silent": true}',
+    ]
+
+
+def test_a_process_alone_is_a_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert World.join("mps") is ALONE
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(PixnarError, match="train.device mps with 2 processes: they can share cpu or cuda"):
+        World.join("mps")
+    with pytest.raises(PixnarError, match="3 rows cannot be shared by 4 processes"):
+        World(1, 4).rows(3)
