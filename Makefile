@@ -14,7 +14,7 @@ help:
 	@echo "make demo         a real corpus, an index trained on it, figures beside BM25 and dense retrieval: some six minutes"
 	@echo "make test         lint, types, native unit tests, Python tests"
 	@echo "make bench        the benchmarks on small generated corpora (see benchmarks/README.md for the real ones)"
-	@echo "make bench-scale  what Ray costs, and what it survives"
+	@echo "make bench-scale  past one process: the same losses, bytes and answers, at what cost, and while workers are killed"
 	@echo "make fuzz         libFuzzer with AddressSanitizer on loader, encoder and docid table, a minute each (needs clang)"
 	@echo "make sanitize     native unit tests under Address-, UndefinedBehaviour- and ThreadSanitizer"
 	@echo "make soak         ten minutes of twice what the machine can serve, and thousands of generated requests"
@@ -68,6 +68,8 @@ bench: $(READY)
 bench-scale: $(READY) demo
 	$(BIN)/pixnar bench ray-build --docids 400000 --repeats 1 --workers 1,2,4 --kills 24 --json build/bench-ray-build.json
 	$(BIN)/python -m pixnar.benchmarks.ray_search demo/index demo/corpus --json build/ray_search.json
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.distributed --json build/bench-distributed.json
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.plan --json build/bench-plan.json
 
 sanitize: $(READY)
 	@for set in address,undefined thread; do \

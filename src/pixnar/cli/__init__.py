@@ -16,6 +16,7 @@ from pixnar.cli import (  # noqa: F401, I001
     reproduce,
     shortlist,
     bench,
+    plan,
     mcp,
     demo,
     version,

@@ -66,7 +66,7 @@ class World:
         return self.rank == 0
 
     def device(self, wanted: torch.device) -> torch.device:
-        """This process's own device of a kind."""
+        """The device of a kind that belongs to this process."""
         if self.size == 1 or wanted.type == "cpu":
             return wanted
         if wanted.index is not None:
@@ -87,7 +87,7 @@ class World:
         return total * self.rank // self.size, total * (self.rank + 1) // self.size
 
     def share(self, batch: Ints) -> Ints:
-        """This process's part of a batch; all parts are equally long, so the last may repeat what others have.
+        """The part of a batch that this process takes; all parts are equally long, so the last may repeat what others have.
 
         >>> [World(rank, 2).share(np.arange(5)).tolist() for rank in range(2)]
         [[0, 1, 2], [3, 4, 0]]

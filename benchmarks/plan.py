@@ -1,0 +1,223 @@
+"""What `pixnar plan` reckons with, measured at small sizes: bytes and seconds per docid, token and product.
+
+``python -m benchmarks.plan --json FILE`` writes the figures; `pixnar.plan.constants` has those of
+benchmarks/results/plan.json, and what larger runs in benchmarks/results say. One thread throughout; each stage in a
+process of its own, so that memory is its own, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pixnar.corpus import DocidRow, Document, open_corpus, write_corpus
+from pixnar.evaluate.environment import environment, resident_mb
+from pixnar.storage import atomic_write
+from pixnar.vocab import Vocabulary, load_vocabulary
+
+from .generate import generate_docids
+
+DOCIDS_PER_DOCUMENT = 5
+SLOTS, WIDTH, BATCH = 8, 384, 32
+
+
+def corpus_of(folder: Path, docids: int) -> None:
+    """A corpus of generated docids, five to a document, with nothing else."""
+    rows = [DocidRow(f"d{i // DOCIDS_PER_DOCUMENT}", text) for i, text in enumerate(generate_docids(docids))]
+    documents = [Document(f"d{i}", "", "", {}) for i in range(-(-len(rows) // DOCIDS_PER_DOCUMENT))]
+    write_corpus(folder, documents, rows, [], {})
+
+
+def vocabulary_stage(home: Path, docids: int) -> dict[str, float]:
+    """Bytes of the file and of its memory per token."""
+    began, before = time.process_time(), resident_mb()
+    texts = [row.docid for row in open_corpus(home / "corpus").docids()]
+    made = Vocabulary.build(texts, 32_768, min_count=2, threads=1)
+    made.save(home / "vocabulary")
+    chars = float(np.mean([len(text.encode()) for text in texts]))
+    return {
+        "tokens": len(made),
+        "bytes_per_token": (home / "vocabulary").stat().st_size / len(made),
+        "seconds_per_text_mb": (time.process_time() - began) / (chars * len(texts) / 1e6),
+        "text_bytes": chars,
+        "memory_mb": resident_mb() - before,
+    }
+
+
+def table_stage(home: Path, docids: int) -> dict[str, float]:
+    """Bytes of every file of a docid table per docid, and seconds."""
+    from pixnar.docids import build_table
+
+    began = time.process_time()
+    table = build_table(home / "corpus", load_vocabulary(home / "vocabulary"), home / "table", threads=1)
+    seconds = time.process_time() - began
+    rows = table.snapshot().table.rows
+    kinds = {"docids": 0.0, "spellings": 0.0, "documents": 0.0}
+    for path in (home / "table").iterdir():
+        for kind in kinds:
+            if path.name.startswith(kind):
+                kinds[kind] += path.stat().st_size
+    return {
+        "docids": rows,
+        "documents": table.documents,
+        "table_bytes": kinds["docids"] / rows,
+        "spelling_bytes": kinds["spellings"] / rows,
+        "document_bytes": kinds["documents"] / table.documents,
+        "seconds_per_docid": seconds / rows,
+    }
+
+
+def reading_stage(home: Path, docids: int) -> dict[str, float]:
+    """Memory and seconds per docid of what every process of a training run reads."""
+    from pixnar.train.data import TrainingData
+
+    vocabulary, before, began = load_vocabulary(home / "vocabulary"), resident_mb(), time.process_time()
+    data = TrainingData.read(open_corpus(home / "corpus"), vocabulary)
+    count = len(data.docids)
+    return {
+        "tokens_per_docid": float(data.tokens.lengths.mean()),
+        "bytes_per_docid": (resident_mb() - before) * 1e6 / count,
+        "seconds_per_docid": (time.process_time() - began) / count,
+    }
+
+
+def evidence_stage(home: Path, docids: int) -> dict[str, float]:
+    """Bytes per docid of evidence and BM25 over docids, which are written to the index."""
+    from pixnar.evidence.bm25 import Bm25
+    from pixnar.evidence.documents import DocumentEvidence
+
+    texts = [row.docid for row in open_corpus(home / "corpus").docids()]
+    owners = [i // DOCIDS_PER_DOCUMENT for i in range(len(texts))]
+    count = owners[-1] + 1
+    began = time.process_time()
+    pairs = list(zip(owners, texts, strict=True))
+    DocumentEvidence.build(load_vocabulary(home / "vocabulary"), pairs, count).save(home / "evidence")
+    Bm25.build(texts, owners, join=True, n_documents=count).save(home / "bm25")
+    return {
+        "evidence_bytes": (home / "evidence").stat().st_size / len(texts),
+        "bm25_bytes": (home / "bm25").stat().st_size / len(texts),
+        "seconds_per_docid": (time.process_time() - began) / len(texts),
+    }
+
+
+def encoder_stage(home: Path, docids: int) -> dict[str, float]:
+    """Texts a second through MiniLM, and what that is in products and sums a second."""
+    import torch
+
+    from pixnar.model.encoder import MINILM, Encoder
+
+    torch.set_num_threads(1)
+    encoder = Encoder.load(MINILM)
+    texts = [row.docid for row in open_corpus(home / "corpus").docids()][:800]
+    pieces = float(np.mean([len(row) for row in encoder.pieces(texts)]))
+    embedded = sum(p.numel() for name, p in encoder.body.named_parameters() if "embeddings" in name)
+    inner = sum(p.numel() for p in encoder.body.parameters()) - embedded
+    encoder.embed(texts[:64])
+    seconds = _best(lambda: encoder.embed(texts), 2)
+    return {
+        "texts_per_second": len(texts) / seconds,
+        "pieces_per_text": pieces,
+        "inner_parameters": inner,
+        "flops": 2 * inner * pieces * len(texts) / seconds,
+    }
+
+
+def head_stage(home: Path, docids: int) -> dict[str, Any]:
+    """Seconds of a step of the head alone, full and sampled, and the bytes of its rows and of what Adam keeps."""
+    import torch
+
+    from pixnar.model.head import PhraseHead
+    from pixnar.model.losses import Sampler, Weights, losses
+    from pixnar.model.optim import RowAdam
+
+    torch.set_num_threads(1)
+    out: dict[str, Any] = {}
+    for total in (20_001, 40_001):
+        torch.manual_seed(0)
+        head = PhraseHead.random(total, WIDTH, bias=np.zeros(total, np.float32))
+        x, targets = torch.randn(BATCH, SLOTS + 1, WIDTH), torch.randint(0, total, (BATCH, SLOTS))
+        x.requires_grad_(True)
+        optimizer = RowAdam(head.parameters())
+        sampler = Sampler(np.ones(total), 2048)
+
+        def step(sampled: bool, head: PhraseHead = head, x: Any = x, targets: Any = targets) -> None:
+            sample = sampler.draw(targets) if sampled else None  # noqa: B023
+            losses(x, targets, head, Weights(), sample).total(Weights()).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()  # noqa: B023
+            optimizer.zero_grad()  # noqa: B023
+
+        step(False)
+        seconds = _best(lambda step=step: step(False), 2)  # type: ignore[misc]
+        products = 8 * BATCH * (SLOTS + 1) * total * WIDTH
+        head.sparse = True
+        sampled = _best(lambda step=step: step(True), 3)  # type: ignore[misc]
+        out[str(total)] = {
+            "seconds": seconds,
+            "flops": products / seconds,
+            "sampled_seconds": sampled,
+            "row_bytes": sum(p.numel() * p.element_size() for p in head.parameters()),
+            "state_bytes": sum(
+                t.numel() * t.element_size() for state in optimizer.state.values() for t in state.values()
+            ),
+        }
+    return out
+
+
+STAGES: dict[str, Callable[[Path, int], dict[str, Any]]] = {
+    "vocabulary": vocabulary_stage,
+    "table": table_stage,
+    "reading": reading_stage,
+    "evidence": evidence_stage,
+    "encoder": encoder_stage,
+    "head": head_stage,
+}
+
+
+def run(docids: int = 60_000, out: Path | None = None) -> dict[str, Any]:
+    """Measure every stage, each in a process of its own, and write the figures."""
+    results: dict[str, Any] = {
+        "environment": environment("numpy", "torch") | {"command": _command()},
+        "docids": docids,
+        "stages": {},
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        corpus_of(Path(folder) / "corpus", docids)
+        with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+            for name, stage in STAGES.items():
+                results["stages"][name] = pool.apply(stage, (Path(folder), docids))
+                print(name, json.dumps(results["stages"][name]), flush=True)
+    if out is not None:
+        with atomic_write(out) as file:
+            file.write(json.dumps(results, indent=1).encode() + b"\n")
+    return results
+
+
+def _command() -> str:
+    return shlex.join(["python", "-m", "benchmarks.plan", *sys.argv[1:]])
+
+
+def _best(work: Callable[[], Any], times: int) -> float:
+    seconds = []
+    for _ in range(times):
+        began = time.process_time()
+        work()
+        seconds.append(time.process_time() - began)
+    return min(seconds)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--docids", type=int, default=60_000)
+    parser.add_argument("--json", type=Path)
+    wanted = parser.parse_args()
+    run(wanted.docids, wanted.json)

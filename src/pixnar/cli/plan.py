@@ -1,0 +1,70 @@
+"""pixnar plan: what a corpus of some size needs, before anything is run."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from pixnar.cli.common import JsonFile, app, write_json
+
+
+@app.command("plan")
+def plan(
+    docids: Annotated[float, typer.Option(help="Docids of the corpus, e.g. 170e6.")],
+    vocab: Annotated[float, typer.Option(help="Tokens of the vocabulary, e.g. 5e6.")],
+    width: Annotated[int, typer.Option(help="Numbers per row: the width of the encoder.", min=1)] = 384,
+    documents: Annotated[float, typer.Option(help="Documents; 0: a fifth of the docids.", min=0)] = 0,
+    slots: Annotated[int, typer.Option(help="Output positions.", min=1)] = 8,
+    tokens_per_docid: Annotated[float, typer.Option(help="Tokens of a docid, on average.", min=0.1)] = 4.0,
+    text_bytes: Annotated[float, typer.Option(help="Bytes of a docid's text, on average.", min=1)] = 35.0,
+    batch: Annotated[int, typer.Option(help="Pairs of a step, those of all processes together.", min=1)] = 1024,
+    steps: Annotated[float, typer.Option(help="Steps of training; 0: by --epochs.", min=0)] = 0,
+    epochs: Annotated[float, typer.Option(help="Times through all pairs.", min=0)] = 1.0,
+    softmax: Annotated[str, typer.Option(help="full or sampled.")] = "full",
+    sample: Annotated[int, typer.Option(help="Tokens of the sampled softmax.", min=1)] = 65_536,
+    optimizer: Annotated[str, typer.Option(help="Of the rows: rows or adam.")] = "rows",
+    fine_tune: Annotated[float, typer.Option(help="Share of the run that trains the encoder.", min=0, max=1)] = 0.0,
+    gpus: Annotated[int, typer.Option(help="GPUs, a process each; 0: none.", min=0)] = 0,
+    processes: Annotated[int, typer.Option(help="Processes, where there are no GPUs.", min=1)] = 1,
+    cores: Annotated[int, typer.Option(help="Cores of the machine; 0: those of this one.", min=0)] = 0,
+    memory: Annotated[float, typer.Option(help="Gigabytes of memory of the machine; 0: not compared.", min=0)] = 0,
+    gpu_memory: Annotated[float, typer.Option(help="Gigabytes of a GPU (assumed).", min=1)] = 80,
+    gpu_tflops: Annotated[float, typer.Option(help="Nominal speed of a GPU in bf16 (assumed).", min=0.1)] = 300,
+    json_file: JsonFile = None,
+) -> None:
+    """What every stage of a fit needs: memory, GPU memory, disk, hours. Nothing is run or read.
+
+    [bold]pixnar plan --docids 170e6 --vocab 5e6 --width 768 --gpus 8[/bold]
+    """
+    from pixnar.plan import Scale
+    from pixnar.plan import plan as reckon
+    from pixnar.plan.show import show
+
+    made = reckon(
+        Scale(
+            docids=int(docids),
+            vocab=int(vocab),
+            width=width,
+            documents=int(documents),
+            slots=slots,
+            tokens_per_docid=tokens_per_docid,
+            text_bytes=text_bytes,
+            batch=batch,
+            steps=int(steps),
+            epochs=epochs,
+            softmax=softmax,
+            sample=sample,
+            optimizer=optimizer,
+            fine_tune=fine_tune,
+            gpus=gpus,
+            processes=processes,
+            cores=cores or os.cpu_count() or 1,
+            gpu_memory=gpu_memory * 1e9,
+            gpu_flops=gpu_tflops * 1e12,
+            memory=memory * 1e9,
+        )
+    )
+    show(made)
+    write_json(json_file, made.to_dict())

@@ -1,0 +1,55 @@
+"""What the plan reckons with, and where each number comes from.
+
+Measured ones name the file under benchmarks/results they are read from (two cores of a shared Xeon, one thread unless
+said). The rest follows from formats, or is an assumption about machines that are not at hand, and says so.
+"""
+
+from __future__ import annotations
+
+# The vocabulary: vocab-generated.json, 28.7 million docids (1.0 GB of text) to 5 million tokens.
+VOCABULARY_CORE_SECONDS_PER_MB = 0.37
+VOCABULARY_MEMORY_PER_TEXT_BYTE = 4.6
+VOCABULARY_BYTES_PER_TOKEN = 142.0  # of the file; plan.json
+
+# The docid table: decode-100m.json and decode.json for the arrays, plan.json for files; docs/LOG.md for 10 million.
+TABLE_BYTES = 3.7  # per docid, beside the tokens themselves
+INDEX_BYTES = 0.5  # per docid, beside one row number per token
+LIST_BYTES = 10.0  # per token of the vocabulary: where its list begins, and its blocks
+SPELLING_BYTES_PER_TEXT_BYTE = 0.56
+DOCUMENT_BYTES = 34.0  # with some metadata; 19 without any
+TABLE_CORE_SECONDS = 18.5e-6  # per docid: reading, encoding, sorting
+TABLE_MEMORY_PER_DOCID = 55.0
+TABLE_MEMORY = 0.7e9
+
+# What each process of a training run reads, mostly Python strings: plan.json.
+READING_MEMORY_PER_DOCID = 489.0
+READING_CORE_SECONDS = 11.4e-6
+
+# Evidence and BM25 over docids alone; text makes them larger: plan.json.
+EVIDENCE_BYTES = 84.6
+BM25_BYTES = 67.4
+EVIDENCE_CORE_SECONDS = 17.6e-6
+
+# Arithmetic of one core: plan.json, in seconds of the processor.
+CORE_FLOPS_HEAD = 1.03e11
+CORE_FLOPS_ENCODER = 8.8e10
+SAMPLED_SECONDS_PER_STEP = 0.006  # beside the products: drawing, merging, gathering
+HOST_BANDWIDTH = 1.5e10  # bytes a second that a core reads and writes (assumed)
+
+# Assumed of a GPU and of what lies between them; --gpu-tflops and --gpu-memory change the main ones.
+GPU_SHARE = 0.35  # of its nominal speed that large products reach
+GPU_BANDWIDTH = 1.5e12  # bytes a second, of its own memory
+GPU_LINK = 5.0e10  # bytes a second, from one to all others
+GPU_OTHER = 1.5e9  # bytes that torch, its kernels and nccl take
+CHUNK_BYTES = 3 * 64e6  # logits of one piece of the vocabulary, thrice: model/logsumexp.py
+CHUNK_BYTES_CPU = 3 * 8e6
+PROCESS_BYTES = 0.45e9  # of a process with torch and transformers loaded, before any data: distributed.json
+
+# Formats: bytes that follow from the code.
+FLOAT, HALF = 4, 2
+ROW_STATE = 6  # row-wise Adam: a float and a 16-bit count per row
+ADAM_STATE = 8  # plain Adam: two floats per number
+
+# Encoders by width: all parameters, those outside the word table, layers. MiniLM-L6, and DeBERTa-v3-base.
+ENCODERS = {384: (22.7e6, 10.6e6, 6), 768: (184e6, 86e6, 12), 1024: (434e6, 303e6, 24)}
+ONNX_BYTES_PER_PARAMETER = 2.7  # 8-bit weights in blocks, word table in 32 bits: the demo's index

@@ -1,0 +1,170 @@
+"""What `pixnar plan` says, beside what is there: bytes of small heads, tables and indexes, and measured seconds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from benchmarks.generate import generate_docids
+from benchmarks.plan import corpus_of
+
+from pixnar.docids import build_table
+from pixnar.errors import PixnarError
+from pixnar.evidence.vectors import DocidVectors
+from pixnar.head import HeadRows
+from pixnar.model.head import PhraseHead
+from pixnar.model.losses import losses
+from pixnar.model.optim import RowAdam
+from pixnar.model.sharded import random_shard
+from pixnar.model.world import World
+from pixnar.plan import Scale, plan
+from pixnar.plan import constants as k
+from pixnar.plan.stages import head_bytes, index_bytes, step_seconds, table_bytes
+from pixnar.shortlist import Shortlist
+from pixnar.vocab import Vocabulary
+from tests.test_cli import fails, pixnar
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+
+
+def bytes_of(*tensors: torch.Tensor) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+@pytest.mark.parametrize("optimizer", ["rows", "adam"])
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_the_head_in_training(processes: int, optimizer: str) -> None:
+    """To the byte, but for the counts that plain Adam keeps; no process runs here but its rows are made."""
+    scale = Scale(docids=1000, vocab=3000, width=48, processes=processes, optimizer=optimizer)
+    shards = [random_shard(3001, 48, np.zeros(3001, np.float32), World(rank, processes)) for rank in range(processes)]
+    largest = max(shards, key=lambda shard: len(shard.rows))
+    head = PhraseHead(largest.rows.detach(), largest.bias.detach() if largest.bias is not None else None)
+    made: Any = (RowAdam if optimizer == "rows" else torch.optim.Adam)(head.parameters())
+    targets = torch.randint(0, len(head.rows), (4, 3))
+    losses(torch.randn(4, 4, 48), targets, head).l1.backward()  # type: ignore[no-untyped-call]
+    made.step()
+    assert head.bias is not None
+    assert head.rows.grad is not None
+    assert head.bias.grad is not None
+    predicted = head_bytes(scale)
+    assert predicted["rows"] == bytes_of(head.rows, head.bias)
+    assert predicted["gradient"] == bytes_of(head.rows.grad, head.bias.grad)
+    kept = bytes_of(*(part for state in made.state.values() for part in state.values()))
+    assert predicted["optimizer"] == pytest.approx(kept, abs=16)
+
+
+def test_a_sampled_gradient_is_small() -> None:
+    scale = Scale(docids=10**6, vocab=10**6, softmax="sampled", sample=2048, batch=128)
+    assert head_bytes(scale)["gradient"] < 0.02 * head_bytes(scale)["rows"]
+
+
+def test_a_docid_table(tmp_path: Path) -> None:
+    """Within a fifth, each file."""
+    corpus_of(tmp_path / "corpus", 20_000)
+    vocabulary = Vocabulary.build(list(generate_docids(20_000)), 8192, min_count=2, threads=1)
+    vocabulary.save(tmp_path / "vocabulary")
+    table = build_table(tmp_path / "corpus", vocabulary, tmp_path / "table", threads=1)
+    rows = table.snapshot().table.rows
+    texts = list(generate_docids(20_000))
+    scale = Scale(
+        docids=rows,
+        documents=table.documents,
+        vocab=len(vocabulary),
+        tokens_per_docid=float(vocabulary.encode_batch(texts).lengths.mean()),
+        text_bytes=float(np.mean([len(text.encode()) for text in texts])),
+    )
+    predicted = table_bytes(scale)
+    for kind in ("docids", "spellings", "vocabulary"):
+        (path,) = (tmp_path / "table").glob(f"{kind}-*.pixnar")
+        assert predicted[kind] == pytest.approx(path.stat().st_size, rel=0.2), kind
+    (path,) = (tmp_path / "table").glob("documents-*.pixnar")
+    assert path.stat().st_size <= predicted["documents"]  # these have no metadata
+
+
+def test_files_of_an_index(tmp_path: Path) -> None:
+    """Within a hundredth."""
+    scale = Scale(docids=3000, vocab=5000, width=64, lists=40, list_tokens=150)
+    rows = np.random.default_rng(0).normal(size=(5001, 64)).astype(np.float32)
+    HeadRows.build(rows, np.zeros(5001, np.float32)).save(tmp_path / "head.pixnar")
+    lists = np.zeros((40, 150), np.uint32)
+    Shortlist(rows[:40], lists, 5).save(tmp_path / "shortlist.pixnar")
+    pairs = np.arange(3000)
+    DocidVectors.build(rows[:3000].astype(np.float16), pairs, pairs, 3000).save(tmp_path / "vectors.pixnar")
+    predicted = index_bytes(scale)
+    for path in tmp_path.iterdir():
+        assert predicted[path.name] == pytest.approx(path.stat().st_size, rel=0.1 if "vec" in path.name else 0.01), path
+
+
+def test_constants_are_those_that_were_measured() -> None:
+    told = json.loads((RESULTS / "plan.json").read_text())["stages"]
+    near = {
+        k.VOCABULARY_BYTES_PER_TOKEN: told["vocabulary"]["bytes_per_token"],
+        k.SPELLING_BYTES_PER_TEXT_BYTE: told["table"]["spelling_bytes"] / told["vocabulary"]["text_bytes"],
+        k.READING_MEMORY_PER_DOCID: told["reading"]["bytes_per_docid"],
+        k.READING_CORE_SECONDS: told["reading"]["seconds_per_docid"],
+        k.EVIDENCE_BYTES: told["evidence"]["evidence_bytes"],
+        k.BM25_BYTES: told["evidence"]["bm25_bytes"],
+        k.CORE_FLOPS_ENCODER: told["encoder"]["flops"],
+        k.CORE_FLOPS_HEAD: told["head"]["40001"]["flops"],
+    }
+    for used, measured in near.items():
+        assert used == pytest.approx(measured, rel=0.05)
+    large = json.loads((RESULTS / "decode-100m.json").read_text())["tables"][0]
+    scale = Scale(docids=large["docids"], vocab=large["vocabulary"], tokens_per_docid=large["mean_tokens"])
+    assert table_bytes(scale)["docids"] / scale.docids == pytest.approx(large["bytes_indexed"], rel=0.05)
+
+
+@pytest.mark.parametrize("total", ["20001", "40001"])
+def test_seconds_of_a_step_are_those_that_were_measured(total: str) -> None:
+    """A step of the head alone, which has no ranking loss; within a quarter."""
+    told = json.loads((RESULTS / "plan.json").read_text())["stages"]["head"][total]
+    common: dict[str, Any] = {"docids": 1000, "vocab": int(total) - 1, "width": 384, "slots": 8, "batch": 32}
+    ranked = (8 + 1) / (8 + 2)
+    full = step_seconds(Scale(**common))
+    assert full["head"] * ranked + full["rows"] == pytest.approx(told["seconds"], rel=0.25)
+    sampled = step_seconds(Scale(**common, softmax="sampled", sample=2048))
+    assert sampled["head"] * ranked + sampled["rows"] == pytest.approx(told["sampled_seconds"], rel=0.25)
+
+
+def test_memory_of_a_process_is_what_was_measured() -> None:
+    """The peak of a real run of 1, 2 and 4 processes, the process itself included; within a quarter."""
+    told = json.loads((RESULTS / "distributed.json").read_text())
+    dials = told["settings"]
+    for size, found in told["processes"].items():
+        scale = Scale(docids=1, vocab=dials["tokens"], width=dials["width"], batch=dials["batch"], processes=int(size))
+        training = next(stage for stage in plan(scale).stages if stage.name == "training")
+        parts = {name: part for name, part in training.parts.items() if name not in ("encoder", "ranking")}
+        predicted = k.PROCESS_BYTES + sum(parts.values())
+        assert predicted / 1e6 == pytest.approx(max(found["peak_mb"]), rel=0.25), size
+
+
+def test_more_gpus_need_less_of_each() -> None:
+    large = {"docids": 170_000_000, "vocab": 5_000_000, "width": 768, "optimizer": "adam", "gpu_memory": 40e9}
+    one, eight = (plan(Scale(**large, gpus=gpus)) for gpus in (1, 8))
+    assert [warning.split(":")[-1] for warning in one.warnings] == [" use 2 GPUs or more"]
+    assert "training needs 65 GB per GPU, which has 40" in one.warnings[0]
+    assert eight.warnings == []
+    each = {stage.name: stage.gpu for stage in eight.stages}
+    assert each["training"] < 0.25 * {stage.name: stage.gpu for stage in one.stages}["training"]
+    held = plan(Scale(**{**large, "batch": 2**22}, gpus=8)).warnings
+    assert "make the batch smaller" in held[0]
+    small = plan(Scale(**large, gpus=8, memory=1e9)).warnings
+    assert any(warning.startswith("serving needs") for warning in small)
+
+
+def test_on_the_command_line(tmp_path: Path) -> None:
+    arguments = ("plan", "--docids", "170e6", "--vocab", "5e6", "--width", "768", "--gpus", "8")
+    done = pixnar(*arguments, "--json", tmp_path / "plan.json")
+    assert done.returncode == 0, done.stderr
+    for words in ("docid table", "per GPU", "shortlist", "serving", "training, each process: rows 1.9 GB"):
+        assert words in done.stdout
+    told = json.loads((tmp_path / "plan.json").read_text())
+    assert told["scale"]["documents"] == 34_000_000
+    assert len(told["stages"]) == 8
+    fails("--docids 0: give 1 or more", "plan", "--docids", "0", "--vocab", "5e6")
+    with pytest.raises(PixnarError, match="full or sampled"):
+        Scale(docids=1, vocab=1, softmax="half")
