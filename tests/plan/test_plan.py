@@ -143,10 +143,16 @@ def test_memory_of_a_process_is_what_was_measured() -> None:
 
 
 def test_more_gpus_need_less_of_each() -> None:
-    large = {"docids": 170_000_000, "vocab": 5_000_000, "width": 768, "optimizer": "adam", "gpu_memory": 40e9}
+    large: dict[str, Any] = {
+        "docids": 170_000_000,
+        "vocab": 5_000_000,
+        "width": 768,
+        "optimizer": "adam",
+        "gpu_memory": 40e9,
+    }
     one, eight = (plan(Scale(**large, gpus=gpus)) for gpus in (1, 8))
     assert [warning.split(":")[-1] for warning in one.warnings] == [" use 2 GPUs or more"]
-    assert "training needs 65 GB per GPU, which has 40" in one.warnings[0]
+    assert "training needs 64 GB per GPU, which has 40" in one.warnings[0]
     assert eight.warnings == []
     each = {stage.name: stage.gpu for stage in eight.stages}
     assert each["training"] < 0.25 * {stage.name: stage.gpu for stage in one.stages}["training"]

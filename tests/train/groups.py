@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.distributed import TCPStore
+import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pixnar.errors import PixnarError
@@ -33,6 +33,8 @@ from pixnar.scoring import ScoreRule
 from pixnar.shortlist.learn import Options, learn
 from pixnar.train import log
 from pixnar.train.pairs import Pairs
+from tests.fit.corpora import WORDS, write_small
+from tests.model.tiny import save_encoder
 from tests.train import runs
 from tests.train.runs import SLOTS, movement, options, run
 
@@ -53,7 +55,7 @@ CHAIN = ((2, 3), (1, 5), (4, 7), (2, 0))  # processes, and the step before which
 def group(size: int, work: Callable[[World], Any], folder: Path) -> list[dict[str, Any]]:
     """What `work` gives in each of some processes: a dict, or how the process ended."""
     folder.mkdir(parents=True, exist_ok=True)
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # as torchrun keeps it
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # as torchrun keeps it
     where = {"WORLD_SIZE": size, "MASTER_PORT": store.port, "MASTER_ADDR": "127.0.0.1"}
     children = []
     for rank in range(size):
@@ -89,8 +91,8 @@ def _child(work: Callable[[World], Any], path: Path) -> None:
 
 def small(folder: Path) -> runs.World:
     """The small corpus, with an encoder without dropout: processes drop other things than one process would."""
-    runs.write_small(folder / "corpus", 8, 3)
-    runs.save_encoder(folder / "encoder", texts=runs.WORDS)
+    write_small(folder / "corpus", 8, 3)
+    save_encoder(folder / "encoder", texts=WORDS)
     path = folder / "encoder" / "config.json"
     config = json.loads(path.read_text())
     path.write_text(json.dumps(config | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}))
@@ -105,6 +107,14 @@ def model_of(made: runs.World, design: str, world: World) -> Nar:
     )
 
 
+def _watched(step: Any, spy: Callable[[Any], None]) -> Any:
+    def both(self: Any) -> None:
+        step(self)
+        spy(self)
+
+    return both
+
+
 def trained(made: runs.World, folder: Path, wish: dict[str, Any], world: World) -> dict[str, Any]:
     """Train and save; the log, and the shapes of what this process held of the head."""
     wish = dict(wish)
@@ -117,9 +127,9 @@ def trained(made: runs.World, folder: Path, wish: dict[str, Any], world: World) 
             assert rows is not None
             seen.extend(list(part.shape) for part in [rows, *step.state.get(rows, {}).values()] if part.dim())
 
-    hooks = [kind.step for kind in (RowAdam, torch.optim.Adam)]
-    for kind, plain in zip((RowAdam, torch.optim.Adam), hooks, strict=True):
-        kind.step = lambda self, plain=plain: (plain(self), spy(self))  # type: ignore[method-assign, assignment, misc]
+    kinds: tuple[Any, ...] = (RowAdam, torch.optim.Adam)
+    for kind in kinds:
+        kind.step = _watched(kind.step, spy)
     _, done = run(made, folder, options(evaluate_every=2, **wish), rule=rule, model=model, evaluate=movement)
     model.save_pretrained(folder / "model")
     rows = log.read(folder) if world.first else []
@@ -134,14 +144,15 @@ def trained(made: runs.World, folder: Path, wish: dict[str, Any], world: World) 
 
 def killed_at(step: int, rank: int, world: World) -> None:
     """From now on, kill this process as it comes to a step, if it is the one."""
-    plain = Pairs.batch
+    kind: Any = Pairs
+    plain = kind.batch
 
     def batch(self: Pairs, number: int, size: int) -> Any:
         if step and number >= step and world.rank == rank and size == 8:
             os.kill(os.getpid(), signal.SIGKILL)
         return plain(self, number, size)
 
-    Pairs.batch = batch  # type: ignore[method-assign]
+    kind.batch = batch
 
 
 def chain(made: runs.World, folder: Path) -> list[list[dict[str, Any]]]:
@@ -175,11 +186,11 @@ def shortlists(made: runs.World, model: Path, world: World) -> dict[str, Any]:
     return out
 
 
-class Widest(TorchDispatchMode):
+class Widest(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The most rows of a given width that any result of any operation has had."""
 
     def __init__(self, width: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.width, self.rows = width, 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

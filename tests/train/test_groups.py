@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 from pixnar.errors import PixnarError
 from pixnar.model.world import ALONE, World
+from pixnar.train import checkpoint
 from tests.train.groups import CHAIN, RUNS
 
 ROOT = Path(__file__).parents[2]
@@ -118,6 +120,34 @@ def test_killed_and_resumed_with_another_number_of_processes(found: dict[str, An
         assert all(end.keys() <= {"error", "silent", "signal"} for end in ends)
     near(found["straight"][0]["log"], found["chain"][-1][0]["log"])
     assert found["straight"][0]["log"][-1]["step"] == 9
+
+
+def test_checkpoints_in_shards(found: dict[str, Any], home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Read whole, or any rows of them; one with a damaged shard is passed over."""
+    folder = home / "chain" / "run"
+    newest = checkpoint.latest(folder)
+    assert newest is not None
+    names = ["rows-00000-of-00002.safetensors", "rows-00001-of-00002.safetensors", "state.json", "tensors.safetensors"]
+    assert sorted(path.name for path in newest.iterdir()) == names
+    whole, state = checkpoint.load(newest)
+    assert sum(state["done"]) == 9
+    total = found["chain"][-1][0]["total"]
+    assert whole["model.head.rows"].shape == (total, 32)
+    assert whole["optimizer.head.state.0.square"].shape == (total,)
+    some, _ = checkpoint.load(newest, rows=checkpoint.Rows(100, 400, World(1, 3), lambda _: True))
+    assert some.keys() == whole.keys()
+    assert torch.equal(some["model.head.rows"], whole["model.head.rows"][100:400])
+    assert torch.equal(some["optimizer.head.state.1.steps"], whole["optimizer.head.state.1.steps"][100:400])
+    assert torch.equal(some["model.slots.log_scale"], whole["model.slots.log_scale"])
+    for path, damage in ((newest / names[1], -8), (newest / names[0], 0)):
+        kept = path.read_bytes()
+        path.write_bytes(kept[:damage] if damage else kept[:-1] + bytes([kept[-1] ^ 1]))
+        earlier = checkpoint.latest(folder)
+        assert earlier is not None
+        assert checkpoint.step_of(earlier) < 9
+        assert f"{path.name} " in caplog.text
+        path.write_bytes(kept)
+    assert checkpoint.latest(folder) == newest
 
 
 def test_a_fault_of_all_is_told_once(found: dict[str, Any]) -> None:

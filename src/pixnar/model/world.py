@@ -87,7 +87,7 @@ class World:
         return total * self.rank // self.size, total * (self.rank + 1) // self.size
 
     def share(self, batch: Ints) -> Ints:
-        """The part of a batch that this process takes; all parts are equally long, so the last may repeat what others have.
+        """The part of a batch that this process takes; all are equally long, so the last may repeat what others have.
 
         >>> [World(rank, 2).share(np.arange(5)).tolist() for rank in range(2)]
         [[0, 1, 2], [3, 4, 0]]

@@ -183,9 +183,10 @@ def _shortlist(scale: Scale) -> Stage:
     looked_at = scale.vocab if scale.vocab <= 70_000 else max(16_384, scale.vocab // 50)
     learning = _ROUNDS * scale.width * m * (6 * looked_at + 2 * _EXAMPLES * m + 6 * _EXAMPLES * _TARGETS)
     listing = 2 * m * scale.vocab * scale.width
+    whole = k.FLOAT * (scale.vocab + 1) * (scale.width + 1)
     speed = k.GPU_SHARE * scale.gpu_flops * scale.gpus if scale.gpus else k.CORE_FLOPS_HEAD * scale.cores
     seconds = learning / speed + listing / (k.CORE_FLOPS_HEAD * scale.cores)
-    parts = {"whole head": k.FLOAT * (scale.vocab + 1) * (scale.width + 1), "lists": k.FLOAT * m * (scale.width + r)}
+    parts: dict[str, float] = {"whole head": whole, "lists": k.FLOAT * m * (scale.width + r)}
     rows = k.FLOAT * scale.rows * (scale.width + 1)
     memory = _reading(scale) + sum(parts.values()) + (0.0 if scale.gpus else scale.shards * rows)
     gpu = k.GPU_OTHER + rows + k.FLOAT * scale.encoder[0] if scale.gpus else 0.0
