@@ -78,16 +78,24 @@ def table_stage(home: Path, docids: int) -> dict[str, float]:
 
 
 def reading_stage(home: Path, docids: int) -> dict[str, float]:
-    """Memory and seconds per docid of what every process of a training run reads."""
+    """Memory and seconds per docid of what a training run reads: by one process, and mapped by all of them."""
     from pixnar.train.data import TrainingData
+    from pixnar.train.shared import _write
 
     vocabulary, before, began = load_vocabulary(home / "vocabulary"), resident_mb(), time.process_time()
     data = TrainingData.read(open_corpus(home / "corpus"), vocabulary)
     count = len(data.docids)
+    seconds, after = time.process_time() - began, resident_mb()
+    pairs = data.pairs()
+    pairs.batch(0, 128)
+    drawn = resident_mb()
+    _write(data, home / "inputs")
     return {
         "tokens_per_docid": float(data.tokens.lengths.mean()),
-        "bytes_per_docid": (resident_mb() - before) * 1e6 / count,
-        "seconds_per_docid": (time.process_time() - began) / count,
+        "bytes_per_docid": (after - before) * 1e6 / count,
+        "pairs_bytes_per_docid": (drawn - after) * 1e6 / count,
+        "file_bytes_per_docid": (home / "inputs").stat().st_size / count,
+        "seconds_per_docid": seconds / count,
     }
 
 

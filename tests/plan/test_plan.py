@@ -105,6 +105,8 @@ def test_constants_are_those_that_were_measured() -> None:
         k.VOCABULARY_BYTES_PER_TOKEN: told["vocabulary"]["bytes_per_token"],
         k.SPELLING_BYTES_PER_TEXT_BYTE: told["table"]["spelling_bytes"] / told["vocabulary"]["text_bytes"],
         k.READING_MEMORY_PER_DOCID: told["reading"]["bytes_per_docid"],
+        k.READING_FILE_PER_DOCID: told["reading"]["file_bytes_per_docid"],
+        k.PAIRS_MEMORY_PER_DOCID: told["reading"]["pairs_bytes_per_docid"],
         k.READING_CORE_SECONDS: told["reading"]["seconds_per_docid"],
         k.EVIDENCE_BYTES: told["evidence"]["evidence_bytes"],
         k.BM25_BYTES: told["evidence"]["bm25_bytes"],

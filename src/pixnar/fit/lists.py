@@ -43,14 +43,13 @@ def examples(model: Nar, data: TrainingData, seed: int) -> tuple[NDArray[np.floa
 def x0_of(model: Nar, data: TrainingData, inputs: NDArray[np.int64], batch: int = 4096) -> NDArray[np.float32]:
     """x_0 of inputs, from their kept vectors where the model can use them."""
     out = np.zeros((len(inputs), model.head.width), np.float32)
-    texts = data.inputs
     for start in range(0, len(inputs), batch):
         part = inputs[start : start + batch]
         if model.design == "mlp" and data.vectors is not None:
             pooled = torch.from_numpy(data.vectors[part].astype(np.float32)).to(model.device)
             out[start : start + len(part)] = model.from_vectors(pooled)[:, 0].cpu().numpy()
         else:
-            out[start : start + len(part)] = model.query_vectors([texts[i] for i in part])[0][:, 0]
+            out[start : start + len(part)] = model.query_vectors([data.text(int(i)) for i in part])[0][:, 0]
     return out
 
 

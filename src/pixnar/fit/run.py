@@ -54,6 +54,7 @@ from pixnar.storage import atomic_write, put_in_place
 from pixnar.train.data import TrainingData
 from pixnar.train.log import plot
 from pixnar.train.loop import Trained, pick_device, train
+from pixnar.train.shared import read_together
 from pixnar.vocab import TargetVocabulary, TokenizerVocabulary, Vocabulary, load_vocabulary
 
 Floats = NDArray[np.float32]
@@ -130,7 +131,7 @@ class _Fit:
     def all(self) -> Report:
         vocabulary = self.world.in_turn(self.vocabulary)
         table = self.world.in_turn(lambda: self.table(vocabulary))
-        data = TrainingData.read(self.corpus, vocabulary, self.progress)
+        data = read_together(self.corpus, vocabulary, self.work / "inputs.pixnar", self.world, self.progress)
         slots = self.recipe.model.slots or data.default_slots()
         self._tell_cut(data, slots)
         priors = Priors.count(data.token_counts()[:-1], data.tokens.lengths, slots)

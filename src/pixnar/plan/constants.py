@@ -21,9 +21,12 @@ TABLE_CORE_SECONDS = 18.5e-6  # per docid: reading, encoding, sorting
 TABLE_MEMORY_PER_DOCID = 55.0
 TABLE_MEMORY = 0.7e9
 
-# What each process of a training run reads, mostly Python strings: plan.json.
-READING_MEMORY_PER_DOCID = 489.0
-READING_CORE_SECONDS = 11.4e-6
+# What a training run reads: plan.json. Python strings in the first process, a file that all others map, and in every
+# process the pairs of an epoch.
+READING_MEMORY_PER_DOCID = 544.0
+READING_FILE_PER_DOCID = 90.2
+PAIRS_MEMORY_PER_DOCID = 86.0
+READING_CORE_SECONDS = 12.1e-6
 
 # Evidence and BM25 over docids alone; text makes them larger: plan.json.
 EVIDENCE_BYTES = 84.6
@@ -36,6 +39,12 @@ CORE_FLOPS_ENCODER = 8.8e10
 SAMPLED_SECONDS_PER_STEP = 0.006  # beside the products: drawing, merging, gathering
 HOST_BANDWIDTH = 1.5e10  # bytes a second that a core reads and writes (assumed)
 
+# Listing the best tokens of the vectors c_i, beside the products: a throw-away script, 128 vectors of 384, lists of 3,000
+# out of 100,000 tokens in 0.34 s. Each piece of 65,536 tokens is merged into the list.
+LIST_SECONDS_PER_MERGED = 2.5e-7
+LIST_SECONDS_PER_SCORE = 2e-9
+LIST_PIECE = 65_536
+
 # Assumed of a GPU and of what lies between them; --gpu-tflops and --gpu-memory change the main ones.
 GPU_SHARE = 0.35  # of its nominal speed that large products reach
 GPU_BANDWIDTH = 1.5e12  # bytes a second, of its own memory
@@ -43,7 +52,7 @@ GPU_LINK = 5.0e10  # bytes a second, from one to all others
 GPU_OTHER = 1.5e9  # bytes that torch, its kernels and nccl take
 CHUNK_BYTES = 3 * 64e6  # logits of one piece of the vocabulary, thrice: model/logsumexp.py
 CHUNK_BYTES_CPU = 3 * 8e6
-PROCESS_BYTES = 0.45e9  # of a process with torch and transformers loaded, before any data: distributed.json
+PROCESS_BYTES = 0.42e9  # of a process with torch, gloo and what it was not asked for: distributed.json
 
 # Formats: bytes that follow from the code.
 FLOAT, HALF = 4, 2

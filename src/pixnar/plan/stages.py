@@ -142,8 +142,10 @@ def _table(scale: Scale) -> Stage:
 
 
 def _reading(scale: Scale) -> float:
-    """Bytes of what all processes of a run have read."""
-    return scale.shards * (k.PROCESS_BYTES + k.READING_MEMORY_PER_DOCID * scale.docids)
+    """Bytes of all processes of a run with what they have read; what they map is there once."""
+    each = k.PROCESS_BYTES + k.PAIRS_MEMORY_PER_DOCID * scale.docids
+    mapped = k.READING_FILE_PER_DOCID if scale.shards > 1 else 0.0
+    return scale.shards * each + (k.READING_MEMORY_PER_DOCID + mapped) * scale.docids
 
 
 def _features(scale: Scale) -> Stage:
@@ -185,7 +187,9 @@ def _shortlist(scale: Scale) -> Stage:
     listing = 2 * m * scale.vocab * scale.width
     whole = k.FLOAT * (scale.vocab + 1) * (scale.width + 1)
     speed = k.GPU_SHARE * scale.gpu_flops * scale.gpus if scale.gpus else k.CORE_FLOPS_HEAD * scale.cores
+    merged = m * r * math.ceil(scale.vocab / k.LIST_PIECE)
     seconds = learning / speed + listing / (k.CORE_FLOPS_HEAD * scale.cores)
+    seconds += k.LIST_SECONDS_PER_MERGED * merged + k.LIST_SECONDS_PER_SCORE * m * scale.vocab
     parts: dict[str, float] = {"whole head": whole, "lists": k.FLOAT * m * (scale.width + r)}
     rows = k.FLOAT * scale.rows * (scale.width + 1)
     memory = _reading(scale) + sum(parts.values()) + (0.0 if scale.gpus else scale.shards * rows)

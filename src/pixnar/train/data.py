@@ -27,6 +27,7 @@ class TrainingData(Names):
     vocabulary: TargetVocabulary
     tokens: EncodedBatch  # of the docids
     vectors: NDArray[np.float16] | None = None  # of the inputs, where the encoder is frozen
+    keep_ngrams: bool = True  # of all inputs, or count those of a batch when they are needed
     _ngrams: TokenCounts | None = field(default=None, repr=False)
 
     @classmethod
@@ -43,6 +44,14 @@ class TrainingData(Names):
         if self._ngrams is None:
             self._ngrams = Ngrams(self.vocabulary).count(self.inputs)
         return self._ngrams
+
+    def ngrams_of(self, inputs: Ints) -> tuple[Ints, Ints]:
+        """The n-grams of some inputs, one input after the other, and the position in `inputs` that each belongs to."""
+        if self.keep_ngrams:
+            places, owner = gathered(self.ngrams.offsets[inputs], np.diff(self.ngrams.offsets)[inputs])
+            return self.ngrams.ids[places].astype(np.int64), owner
+        found = Ngrams(self.vocabulary).count([self.text(int(i)) for i in inputs], threads=1)
+        return found.ids.astype(np.int64), found.texts
 
     def default_slots(self) -> int:
         """The 99th percentile of docid lengths + 1, at most 32."""

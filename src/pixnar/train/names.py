@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,18 +22,23 @@ Ints = NDArray[np.int64]
 class Names:
     """Distinct docids in the order of their texts, then train queries: the *inputs*, by one running number."""
 
-    doc_ids: list[str]  # of all documents that have docids, sorted
-    docids: list[str]  # normalised, distinct, sorted
+    doc_ids: Sequence[str]  # of all documents that have docids, sorted
+    docids: Sequence[str]  # normalised, distinct, sorted
     pair_docid: Ints  # which docid names …
     pair_document: Ints  # … which document; sorted by docid
-    queries: list[str]  # normalised train queries
+    queries: Sequence[str]  # normalised train queries
     query_index: Ints  # which train query …
     query_document: Ints  # … has which relevant document
 
     @property
     def inputs(self) -> list[str]:
         """All texts that may stand for a query."""
-        return self.docids + self.queries
+        return [*self.docids, *self.queries]
+
+    def text(self, number: int) -> str:
+        """The text of an input."""
+        before = len(self.docids)
+        return self.docids[number] if number < before else self.queries[number - before]
 
     def names(self) -> tuple[Ints, Ints]:
         """Which input, a docid or a train query, names which document; sorted by input."""

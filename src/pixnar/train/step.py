@@ -14,7 +14,7 @@ from pixnar.model.losses import Sample, Sampler, Weights, losses
 from pixnar.model.nar import Nar
 from pixnar.scoring import Priors, ScoreRule, floors, token_scores
 from pixnar.scoring.batch import docid_scores, document_scores
-from pixnar.train.data import TrainingData, gathered
+from pixnar.train.data import TrainingData
 from pixnar.train.pairs import Epoch, Pairs
 
 _NOT_COPIED = -1e4  # log of no probability, finite so that gradients stay so
@@ -89,8 +89,7 @@ class Step:
     def vectors(self, inputs: Ints, live: bool) -> Tensor:
         """X [B, s + 1, d] of inputs: through the encoder, or from kept vectors."""
         if live:
-            texts = self.data.inputs
-            return self.model.from_texts([texts[i] for i in inputs])
+            return self.model.from_texts([self.data.text(int(i)) for i in inputs])
         if self.data.vectors is None:
             raise ValueError("a frozen encoder needs the inputs' vectors")
         return self.model.from_vectors(
@@ -138,10 +137,8 @@ class Step:
         """Log probability of the copy distribution at `ids`, for each input."""
         if not self.rule.copy:
             return None
-        ngrams = self.data.ngrams
-        counts = np.diff(ngrams.offsets)[inputs]
-        at, owner = gathered(ngrams.offsets[inputs], counts)
-        own = ngrams.ids[at].astype(np.int64)
+        own, owner = self.data.ngrams_of(inputs)
+        counts = np.bincount(owner, minlength=len(inputs))
         known = ids.cpu().numpy()
         places = np.minimum(np.searchsorted(known, own), len(known) - 1)
         hit = known[places] == own
