@@ -55,7 +55,8 @@ CHAIN = ((2, 3), (1, 5), (4, 7), (2, 0))  # processes, and the step before which
 def group(size: int, work: Callable[[World], Any], folder: Path) -> list[dict[str, Any]]:
     """What `work` gives in each of some processes: a dict, or how the process ended."""
     folder.mkdir(parents=True, exist_ok=True)
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # as torchrun keeps it
+    # As torchrun keeps it:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
     where = {"WORLD_SIZE": size, "MASTER_PORT": store.port, "MASTER_ADDR": "127.0.0.1"}
     children = []
     for rank in range(size):

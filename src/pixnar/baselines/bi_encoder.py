@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -180,10 +180,10 @@ class _Run:
 class _Sides:
     """The two texts of a pair, and who shares a document."""
 
-    def __init__(self, names: Names, entries: Entries, texts: list[str]) -> None:
+    def __init__(self, names: Names, entries: Entries, texts: Sequence[str]) -> None:
         self.inputs, self.texts = names.inputs, texts
         self.by_docid = entries.spellings is not None
-        if self.by_docid and texts != names.docids:
+        if self.by_docid and list(texts) != list(names.docids):
             raise ValueError("the entries are not the docids that the pairs are drawn from")
         number = {doc_id: i for i, doc_id in enumerate(entries.doc_ids)}
         self.entry = np.array([number.get(doc_id, -1) for doc_id in names.doc_ids], np.int64)  # of each document

@@ -39,8 +39,8 @@ CORE_FLOPS_ENCODER = 8.8e10
 SAMPLED_SECONDS_PER_STEP = 0.006  # beside the products: drawing, merging, gathering
 HOST_BANDWIDTH = 1.5e10  # bytes a second that a core reads and writes (assumed)
 
-# Listing the best tokens of the vectors c_i, beside the products: a throw-away script, 128 vectors of 384, lists of 3,000
-# out of 100,000 tokens in 0.34 s. Each piece of 65,536 tokens is merged into the list.
+# Listing the best tokens of the vectors c_i, beside the products: a throw-away script, 128 vectors of 384, lists of
+# 3,000 out of 100,000 tokens in 0.34 s. Each piece of 65,536 tokens is merged into the list.
 LIST_SECONDS_PER_MERGED = 2.5e-7
 LIST_SECONDS_PER_SCORE = 2e-9
 LIST_PIECE = 65_536

@@ -88,6 +88,7 @@ def _write(data: TrainingData, path: Path) -> None:
 
 def _mapped(path: Path, vocabulary: TargetVocabulary) -> TrainingData:
     found = read_container(path, _KIND, _VERSION, verify=False).arrays
-    texts: dict[str, Any] = {name: MappedTexts(found[name], found[f"{name}_offsets"]) for name in _TEXTS}
-    tokens = EncodedBatch(found["tokens"], found["token_offsets"])
-    return TrainingData(**texts, **{name: found[name] for name in _ARRAYS}, vocabulary=vocabulary, tokens=tokens)
+    parts: dict[str, Any] = {name: MappedTexts(found[name], found[f"{name}_offsets"]) for name in _TEXTS}
+    parts |= {name: found[name] for name in _ARRAYS}
+    parts["tokens"] = EncodedBatch(found["tokens"], found["token_offsets"])
+    return TrainingData(vocabulary=vocabulary, **parts)
