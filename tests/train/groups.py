@@ -5,8 +5,10 @@ Processes are forked, which is quick; they meet through gloo on this machine as 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import random
 import signal
 import sys
 import traceback
@@ -31,7 +33,7 @@ from pixnar.model.sharded import random_shard
 from pixnar.model.world import Silent, World
 from pixnar.scoring import ScoreRule
 from pixnar.shortlist.learn import Options, learn
-from pixnar.train import log
+from pixnar.train import checkpoint, log
 from pixnar.train.pairs import Pairs
 from tests.fit.corpora import WORDS, write_small
 from tests.model.tiny import save_encoder
@@ -235,6 +237,33 @@ def widest(world: World) -> dict[str, Any]:
     return out
 
 
+def save_for_ever(folder: Path, turn: int, world: World) -> None:
+    """Save checkpoint after checkpoint, until one of the processes is ended at some moment."""
+    newest = world.tell(checkpoint.step_of(checkpoint.latest(folder) or "step-0") if world.first else 0)
+    if world.rank == turn % world.size:
+        signal.setitimer(signal.ITIMER_REAL, random.Random(turn).uniform(0.01, 0.3))
+    first, last = world.rows(1001)
+    rows = checkpoint.Rows(first, last, world, lambda name: name == "rows")
+    for step in itertools.count(newest):  # the last one is written again
+        tensors = {"rows": torch.full((last - first, 50), float(step)), "step": torch.tensor(step)}
+        checkpoint.save(folder, step, tensors, {"step": step}, rows=rows)
+
+
+def saved(folder: Path) -> list[int]:
+    """The steps of the last whole checkpoints after every kill; what they hold is looked at."""
+    out = []
+    for turn in range(4):
+        ends = group(2, lambda world, turn=turn: save_for_ever(folder / "run", turn, world), folder / "turn")  # type: ignore[misc]
+        assert ends[turn % 2] == {"signal": signal.SIGALRM}, ends
+        newest = checkpoint.latest(folder / "run")
+        if newest is not None:
+            tensors, state = checkpoint.load(newest)
+            assert torch.equal(tensors["rows"], torch.full((1001, 50), float(state["step"])))
+            assert int(tensors["step"]) == state["step"] == checkpoint.step_of(newest)
+            out.append(state["step"])
+    return out
+
+
 def failing(world: World) -> dict[str, Any]:
     """All processes find the same fault."""
     world.wait()
@@ -256,6 +285,7 @@ def main(folder: Path) -> None:
         out["widest"][size] = group(size, widest, folder / "widest")
     out["chain"] = chain(made, folder / "chain")
     out["straight"] = group(1, lambda w: trained(made, folder / "straight", CHAINED, w), folder / "straight")
+    out["saved"] = saved(folder / "saved")
     out["failing"] = group(3, failing, folder / "failing")
     print(json.dumps(out))
 

@@ -150,6 +150,12 @@ def test_checkpoints_in_shards(found: dict[str, Any], home: Path, caplog: pytest
     assert checkpoint.latest(folder) == newest
 
 
+def test_killed_while_saving(found: dict[str, Any]) -> None:
+    steps = found["saved"]
+    assert steps == sorted(steps)
+    assert steps[-1] > 0  # or they were killed before they did anything
+
+
 def test_a_fault_of_all_is_told_once(found: dict[str, Any]) -> None:
     ends = found["failing"]
     assert sorted(json.dumps(end) for end in ends) == [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -60,7 +61,7 @@ def fit(
     wanted = override(wanted, [*(settings or []), *dials])
     world = World.join(wanted.train.device)
     try:
-        with world.together(), show_progress() as progress:
+        with world.together(), show_progress() if world.first else nullcontext() as progress:
             source = open_corpus(corpus, skip_bad_rows=skip_bad_rows)
             report = run(
                 source,

@@ -330,7 +330,7 @@ class _Fit:
         if self.world.size == 1:
             make_shortlist(model, data, wish, self.recipe.train.seed, self.progress).save(path)
             return
-        shard = Nar.from_pretrained(self._model_path(), self.world)
+        shard = Nar.from_pretrained(self._model_path(), self.world) if self.world.first else model
         shard.to(self.world.device(pick_device(self.recipe.train.device)))
         x0, targets = examples(shard, data, self.recipe.train.seed)
         c = learn_vectors(shard, x0, targets, wish, self.recipe.train.seed, self.progress)

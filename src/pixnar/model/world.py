@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 _PATIENCE = timedelta(days=30)  # the first process may build vocabularies and tables for hours while the others wait
 _MEETING = timedelta(minutes=10)  # in which processes find each other
 _BUCKET = 1 << 24  # numbers that are added up at once
-_GRACE = 2.0  # seconds in which whoever failed first can say why
+_GRACE = 1.0  # seconds in which whoever failed first can say why
 _FAILED = "pixnar/failed"  # in the store that all processes share
 
 
@@ -211,6 +211,7 @@ class World:
             raise
         except RuntimeError as error:  # what a collective raises when another process has gone
             if not _is_lost(error):
+                self._someone_failed(time.monotonic())
                 raise
             if self._someone_failed(time.monotonic() + _GRACE):
                 raise Silent from None
@@ -218,6 +219,9 @@ class World:
                 f"process {self.rank} lost another one, which was killed or is out of memory: "
                 "start again with the same arguments, training goes on from its last checkpoint"
             ) from error
+        except Exception:
+            self._someone_failed(time.monotonic())  # the others, which will miss this process, need not say so
+            raise
 
     def _someone_failed(self, until: float) -> bool:
         """Whether another process has said why it ends; the first to ask has not, and from then on counts as such."""
@@ -262,9 +266,10 @@ class _Gather(torch.autograd.Function):
 class _Add(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, part: Tensor) -> Tensor:
-        total = part.detach().clone(memory_format=torch.contiguous_format)
+        kind = torch.promote_types(part.dtype, torch.float32)  # gloo adds up no half precision
+        total = part.detach().to(kind, copy=True, memory_format=torch.contiguous_format)
         dist.all_reduce(total)
-        return total
+        return total.to(part.dtype)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:

@@ -374,7 +374,8 @@ def choose_softmax(model: Nar, data: TrainingData, options: Train, device: torch
     if not options.minutes:
         return "full"
     flops = 6 * (model.slots.slots + 1) * model.head.total * model.head.width
-    examples = model.head.world.size * _FULL_SUM_FLOPS.get(device.type, 1e11) / flops * options.minutes * 60
+    devices = model.head.world.size if device.type == "cuda" else 1  # processes on processors share their cores
+    examples = devices * _FULL_SUM_FLOPS.get(device.type, 1e11) / flops * options.minutes * 60
     pairs = min(len(data.docids), options.per_document * len(data.doc_ids))
     return "full" if examples >= pairs else "sampled"
 
