@@ -169,6 +169,9 @@ def test_a_process_alone_is_a_world(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     assert World.join("mps") is ALONE
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("RANK", raising=False)
+    assert World.join("mps") is ALONE  # whoever set it, it was not torchrun
+    monkeypatch.setenv("RANK", "0")
     with pytest.raises(PixnarError, match=r"train\.device mps with 2 processes: they can share cpu or cuda"):
         World.join("mps")
     with pytest.raises(PixnarError, match="3 rows cannot be shared by 4 processes"):

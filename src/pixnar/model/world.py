@@ -43,7 +43,7 @@ class World:
     def join(cls, device: str = "auto") -> World:
         """The world that torchrun started this process into; without torchrun, a process alone."""
         size = int(os.environ.get("WORLD_SIZE", "1"))
-        if size == 1:
+        if size == 1 or "RANK" not in os.environ:
             return ALONE
         kind = torch.device("cpu" if device == "auto" else device).type
         if device == "auto" and torch.cuda.is_available():

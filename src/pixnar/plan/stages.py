@@ -12,7 +12,8 @@ from pixnar.plan.scale import Scale
 
 _TRIES = 24  # rules that are compared on dev
 _DEV = 1000  # queries
-_SEARCH_SECONDS = 0.03  # of a whole search at a hundred million docids: benchmarks/results/decode-100m.json, and a head
+_SEARCH_SECONDS = 0.008  # of a whole search: benchmarks/results/search.json …
+_SEARCH_SECONDS_PER_DOCID = 2.5e-10  # … and what decoding adds: benchmarks/results/decode-100m.json
 _ROUNDS = 20  # of learning the vectors c_i
 _KEPT = 3  # checkpoints: the last two and the best
 _MOST_GPUS = 4096
@@ -202,7 +203,8 @@ def _tuning(scale: Scale) -> Stage:
     parts = {"whole head": k.FLOAT * (scale.vocab + 1) * (scale.width + 1), "docid table": table_bytes(scale)["docids"]}
     parts |= {name: files[f"{name}.pixnar"] for name in ("evidence", "bm25", "vectors")}
     full = 2 * 400 * (scale.slots + 1) * scale.vocab * scale.width / (k.CORE_FLOPS_HEAD * scale.cores)
-    searches = _SEARCH_SECONDS * (400 * _TRIES + _DEV) / scale.cores
+    search = _SEARCH_SECONDS + _SEARCH_SECONDS_PER_DOCID * scale.docids
+    searches = search * (400 * _TRIES + _DEV) / scale.cores
     seconds = k.EVIDENCE_CORE_SECONDS * scale.docids + full + searches
     memory = _reading(scale) + sum(parts.values())
     return Stage("evidence, choices on dev", memory, 0.0, parts["evidence"] + parts["bm25"], seconds, parts)
