@@ -4,6 +4,7 @@
 # Whatever is slow to import is imported inside a command, so that `pixnar --help` stays quick.
 from pixnar.cli import (  # noqa: F401, I001
     corpus,
+    docids,
     vocab,
     table,
     fit,

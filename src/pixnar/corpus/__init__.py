@@ -6,6 +6,7 @@ from pixnar.corpus.badrows import Skipped
 from pixnar.corpus.demo import DemoStats, write_demo
 from pixnar.corpus.reader import Corpus, open_corpus
 from pixnar.corpus.records import DocidRow, Document, Qrel, Query
+from pixnar.corpus.state import state_of
 from pixnar.corpus.texts import docid_texts, read_texts
 from pixnar.corpus.whole import check_corpus, copy_corpus
 from pixnar.corpus.write import write_corpus
@@ -23,6 +24,7 @@ __all__ = [
     "docid_texts",
     "open_corpus",
     "read_texts",
+    "state_of",
     "write_corpus",
     "write_demo",
 ]

@@ -18,7 +18,7 @@ from pixnar.corpus.ids import IdSet
 from pixnar.corpus.irds import PREFIX, IrDataset
 from pixnar.corpus.parquet import ParquetFolder, parquet_docids
 from pixnar.corpus.records import Batch, DocidRow, Document, Qrel, Query, Row
-from pixnar.errors import CorpusError
+from pixnar.errors import CorpusError, MissingPartError
 from pixnar.progress import Progress
 
 
@@ -61,9 +61,30 @@ class Corpus:
     def __repr__(self) -> str:
         return f"Corpus({self.name!r})"
 
+    @property
+    def skips_bad_rows(self) -> bool:
+        """Whether bad rows are left out and counted, or stop the reading."""
+        return self._skip
+
     def splits(self) -> list[str]:
         """The splits with judgements: train, dev, test, then others by name."""
         return self._source.splits()
+
+    def has_docids(self) -> bool:
+        """Whether there is any docid; looks at the first rows only, unless they are bad."""
+        try:
+            batches = self._source.docids("docids", None)
+        except MissingPartError:
+            return False
+        return any(batch.rows or batch.bad for batch in batches)
+
+    def with_docids(self, path: str | os.PathLike[str]) -> Corpus:
+        """The same corpus with the docids of another file; bad rows of both are counted together."""
+        other = Corpus(
+            self.name, _WithDocids(self._source, Path(path)), skip_bad_rows=self._skip, check_ids=self._check
+        )
+        other.skipped, other._doc_ids, other._query_ids = self.skipped, self._doc_ids, self._query_ids
+        return other
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
         """Stream the documents.

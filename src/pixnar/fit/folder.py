@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from pixnar.corpus import Corpus
+from pixnar.corpus import Corpus, state_of
 from pixnar.errors import PixnarError
 from pixnar.index.files import DOCIDS
 from pixnar.index.manifest import NAME, UNFINISHED
@@ -55,16 +55,6 @@ def _sweep(place: Path) -> None:
 def beside(folder: Path) -> Path:
     """Where the successor of a finished index is built."""
     return folder.with_name(f"{folder.name}.next")
-
-
-def state_of(corpus: Corpus) -> list[Any]:
-    """Where a corpus is and what its files were like: a resumed fit must find the same."""
-    where = Path(corpus.name)
-    if not where.exists():
-        return [corpus.name]
-    files = sorted(path for path in where.rglob("*") if path.is_file()) if where.is_dir() else [where]
-    facts = [[str(path.relative_to(where)), path.stat().st_size, path.stat().st_mtime_ns] for path in files]
-    return [str(where.resolve()), facts]
 
 
 def _noted(path: Path) -> Any:

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ from pixnar.model.encoder import Encoder, place_of
 from pixnar.model.features import FeatureCache
 from pixnar.model.nar import Nar
 from pixnar.model.world import ALONE, World
+from pixnar.naming import Wish, make_docids
 from pixnar.progress import Progress
 from pixnar.recipe import Recipe, to_dict
 from pixnar.recipe import Shortlist as ShortlistWish
@@ -129,6 +130,7 @@ class _Fit:
         self.report = Report()
 
     def all(self) -> Report:
+        self.world.in_turn(self.names)
         vocabulary = self.world.in_turn(self.vocabulary)
         table = self.world.in_turn(lambda: self.table(vocabulary))
         data = read_together(self.corpus, vocabulary, self.work / "inputs.pixnar", self.world, self.progress)
@@ -148,6 +150,20 @@ class _Fit:
         self.report.facts["served"] = ship(model, chosen, dev, self.folder, self.recipe.serve, self.say, self.progress)
         self._seal(rule, fusions, model)
         return self.report
+
+    def names(self) -> None:
+        """Docids made of the text, once, where the corpus has none; the corpus itself is left as it is."""
+        if self.corpus.has_docids():
+            return
+        path = self.work / "docids.jsonl"
+        wish = Wish(**asdict(self.recipe.naming))
+        if not path.exists():
+            make_docids(self.corpus, path, wish, threads=self.threads, progress=self.progress)
+        self.corpus = self.corpus.with_docids(path)
+        sources = ", ".join(wish.sources)
+        self.say(
+            f"docids: {self.corpus.name} has none, so they are made of its text: {sources}; see pixnar docids --help"
+        )
 
     def vocabulary(self) -> TargetVocabulary:
         """Learned from the docids, once."""

@@ -216,6 +216,15 @@ class Serve:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Naming:
+    """Docids for a corpus that has none, made of its titles and text. `pixnar docids` has more ways."""
+
+    headings: int = dial(10, "headings of a document, beside its title", 0, HUGE)
+    sentences: int = dial(8, "key sentences of a document", 0, HUGE)
+    phrases: int = dial(5, "key phrases of a document", 0, HUGE)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """All sections; `Recipe()` is the default."""
 
@@ -227,3 +236,4 @@ class Recipe:
     fuse: Fuse = Fuse()
     shortlist: Shortlist = Shortlist()
     serve: Serve = Serve()
+    naming: Naming = Naming()

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from pixnar.corpus import Corpus, open_corpus
+from pixnar.corpus import Corpus, open_corpus, state_of
 from pixnar.errors import PixnarError
 from pixnar.evaluate import bootstrap, evaluate, paired_difference, write_run
 from pixnar.evaluate.environment import environment
 from pixnar.evaluate.measures import DEFAULT
 from pixnar.fit import fit
-from pixnar.fit.folder import state_of
 from pixnar.fit.run import default_cache
 from pixnar.index import Index
 from pixnar.progress import Progress

@@ -1,0 +1,122 @@
+"""Work done so far: a folder beside the file that is to be made, with a part for every so many documents."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import xxhash
+
+from pixnar.errors import PixnarError
+from pixnar.storage import atomic_write
+
+_NOTE = "begun.json"
+
+
+@dataclass
+class Part:
+    """The docids of some consecutive documents as lines of the output, and what there is to tell of them."""
+
+    documents: int = 0
+    unnamed: int = 0  # documents without a docid
+    made: dict[str, int] = field(default_factory=dict)  # docids by source
+    lines: list[bytes] = field(default_factory=list)
+
+
+class Parts:
+    """Parts by number. Each is one file, written whole, whose first line has the checksum of the rest."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def claim(cls, target: Path, settings: dict[str, Any], *, overwrite: bool = False) -> Parts:
+        """Begin the work for a file, or go on with what was begun by the same settings."""
+        folder = target.with_name(f"{target.name}.work")
+        note = folder / _NOTE
+        wanted = json.loads(json.dumps(settings))  # lists, not tuples, as in the note
+        if folder.exists() and _noted(note) != wanted:
+            if note.exists() and not overwrite:
+                raise PixnarError(
+                    f"{folder} was begun with another corpus or other settings: use those again, give --overwrite to "
+                    "begin anew, or remove it"
+                )
+            shutil.rmtree(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PixnarError(f"cannot write {folder}: {error.strerror}; choose another output with -o") from error
+        for left in [*folder.glob("*.part"), *folder.glob(".*.part")]:  # what a kill interrupted
+            left.unlink()
+        if not note.exists():
+            with atomic_write(note) as file:
+                file.write(json.dumps(settings).encode())
+        return cls(folder)
+
+    def write(self, number: int, part: Part) -> None:
+        """Keep a part."""
+        body = b"".join(part.lines)
+        head = {"documents": part.documents, "unnamed": part.unnamed, "made": part.made, "xxh3": _sum(body)}
+        with atomic_write(self._path(number)) as file:
+            file.write(json.dumps(head).encode() + b"\n" + body)
+
+    def read(self, number: int) -> Part | None:
+        """A part, or None if it is not there or damaged, and is to be made again."""
+        try:
+            with open(self._path(number), "rb") as file:
+                head, body = json.loads(file.readline()), file.read()
+            if head["xxh3"] != _sum(body):
+                return None
+            return Part(head["documents"], head["unnamed"], head["made"], body.splitlines(keepends=True))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def finish(self, target: Path, count: int) -> None:
+        """Put the parts together into the file they are for, whole or not at all, and clear up."""
+        with atomic_write(target) as raw, _packed(raw, target) as file:
+            for number in range(count):
+                part = self.read(number)
+                if part is None:
+                    raise PixnarError(f"{self._path(number)} was changed by somebody else: run the command again")
+                file.writelines(part.lines)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:07}.docids"
+
+
+@contextlib.contextmanager
+def _packed(raw: IO[bytes], target: Path) -> Iterator[IO[bytes]]:
+    if target.suffix != ".gz":
+        yield raw
+        return
+    with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
+        yield packed  # type: ignore[misc]
+
+
+def total(parts: Iterable[Part]) -> Part:
+    """What there is to tell of several parts, without their lines."""
+    out = Part()
+    for part in parts:
+        out.documents += part.documents
+        out.unnamed += part.unnamed
+        for source, count in part.made.items():
+            out.made[source] = out.made.get(source, 0) + count
+    return out
+
+
+def _sum(body: bytes) -> str:
+    return xxhash.xxh3_128_hexdigest(body)
+
+
+def _noted(note: Path) -> Any:
+    try:
+        return json.loads(note.read_bytes())
+    except (OSError, ValueError):
+        return None
