@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pixnar.corpus import Document, open_corpus
+from pixnar.errors import PixnarError
+from pixnar.naming import Asking, Wish, make_docids
+from pixnar.naming.target import target_of
+from pixnar.vocab import normalize
+from tests.fit.corpora import WORDS
+from tests.naming.corpora import passages, write_text_only
+from tests.naming.models import save_t5
+
+ROOT = Path(__file__).parents[2]
+
+
+def rows(path: Path) -> list[tuple[str, str]]:
+    return [(row.doc_id, row.docid) for row in open_corpus(path.parent, docids=path).docids()]
+
+
+def test_docids_of_text(tmp_path: Path) -> None:
+    documents = [*passages(30), Document("empty", "", " ", {})]
+    folder = write_text_only(tmp_path / "corpus", documents)
+    seen: list[tuple[str, int, int]] = []
+    target = folder / "docids.jsonl"
+    made = make_docids(open_corpus(folder), target, progress=lambda *told: seen.append(told))
+    found = rows(target)
+    assert (made.documents, made.unnamed) == (31, 1)
+    assert sum(made.made.values()) == len(found)
+    assert made.made.keys() == {"titles", "sentences", "phrases"}
+    assert len({(doc_id, normalize(docid)) for doc_id, docid in found}) == len(found)
+    for document in documents[:-1]:
+        own = [docid for doc_id, docid in found if doc_id == document.doc_id]
+        assert (own[0] == document.title) == bool(document.title)
+        said = normalize(f"{document.title} {document.text}")
+        assert all(normalize(docid).rstrip(".") in said for docid in own)
+    assert [doc_id for doc_id, _ in found] == sorted(doc_id for doc_id, _ in found)
+    assert ("naming documents", 31, 31) in seen
+    assert sorted(os.listdir(folder)) == ["corpus.jsonl", "docids.jsonl"]
+    for other in ("a.jsonl.gz", "a.tsv"):
+        make_docids(open_corpus(folder), tmp_path / other)
+    assert gzip.decompress((tmp_path / "a.jsonl.gz").read_bytes()) == target.read_bytes()
+    tsv = [tuple(line.split("\t")) for line in (tmp_path / "a.tsv").read_text().splitlines()]
+    assert tsv == found
+
+
+def test_files_of_queries_and_the_filter(tmp_path: Path) -> None:
+    texts = ["Green tea in a cup", "Black tea from Assam", "Coffee of Kenya"]
+    folder = write_text_only(tmp_path / "corpus", [Document(f"d{i}", "", text, {}) for i, text in enumerate(texts)])
+    queries = {
+        "d2": ["who grows coffee", "Who  grows coffee", "coffee of kenya", "who drinks tea"],
+        "d0": ["tea in a cup", "assam tea", " "],
+        "elsewhere": ["what is rome"],
+    }
+    (tmp_path / "pid2query.pkl").write_bytes(pickle.dumps(queries))
+    sources = ("sentences", str(tmp_path / "pid2query.pkl"))
+    made = make_docids(open_corpus(folder), tmp_path / "all.jsonl", Wish(sources=sources, sentences=1))
+    assert rows_of(tmp_path / "all.jsonl") == [
+        ("d0", "Green tea in a cup"),
+        ("d0", "tea in a cup"),
+        ("d0", "assam tea"),
+        ("d1", "Black tea from Assam"),
+        ("d2", "Coffee of Kenya"),
+        ("d2", "who grows coffee"),
+        ("d2", "who drinks tea"),
+    ]
+    assert made.made == {"sentences": 3, sources[1]: 4}
+    make_docids(open_corpus(folder), tmp_path / "some.jsonl", Wish(sources=sources, sentences=1, finding=1))
+    kept = [row for row in rows_of(tmp_path / "all.jsonl") if row[1] not in ("assam tea", "who drinks tea")]
+    assert rows_of(tmp_path / "some.jsonl") == kept
+    make_docids(open_corpus(folder), tmp_path / "more.jsonl", Wish(sources=sources, sentences=1, finding=2))
+    assert ("d0", "assam tea") in rows_of(tmp_path / "more.jsonl")
+
+
+def rows_of(path: Path) -> list[tuple[str, str]]:
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    return [(row["_id"], row["docid"]) for row in found]
+
+
+def test_killed_and_started_again(tmp_path: Path) -> None:
+    """Killed with SIGKILL, it goes on and ends with the bytes of a run in one go; there is never half a file."""
+    folder = write_text_only(tmp_path / "corpus", passages(160))
+    model = save_t5(tmp_path / "t5", [" ".join(WORDS)])
+    queries = {document.doc_id: [f"query {document.doc_id}", document.text[:30]] for document in passages(160)}
+    (tmp_path / "queries.json").write_text(json.dumps(queries))
+    sources = ("titles", "sentences", "model", "phrases", str(tmp_path / "queries.json"))
+    options = ["--from", ",".join(sources), "--model", str(model), "--batch", "2", "--max-length", "5", "--seed", "3"]
+    options += ["--keep-only-finding", "40", "--threads", "1", "--device", "cpu"]
+    command = [
+        sys.executable,
+        "-m",
+        "pixnar.cli",
+        "docids",
+        str(folder),
+        *options,
+        "-o",
+        str(tmp_path / "broken.jsonl"),
+    ]
+    broken, work = tmp_path / "broken.jsonl", tmp_path / "broken.jsonl.work"
+    running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    while len(list(work.glob("*.docids"))) < 3:
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.005)
+    running.send_signal(signal.SIGKILL)
+    running.communicate()
+    assert not broken.exists()
+    parts = sorted(work.glob("*.docids"))
+    assert 3 <= len(parts) < 10
+    times = [path.stat().st_mtime_ns for path in parts]
+    parts[1].write_bytes(parts[1].read_bytes()[:-7])
+
+    wish = Wish(
+        sources=sources,
+        asking=Asking(model=str(model), batch=2, longest=5, seed=3, device="cpu"),
+        finding=40,
+    )
+    other = replace(wish, asking=replace(wish.asking, seed=4))
+    with pytest.raises(PixnarError, match="was begun with another corpus or other settings"):
+        make_docids(open_corpus(folder), broken, other)
+    assert [path.stat().st_mtime_ns for path in parts][2:] == times[2:]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    assert not work.exists()
+    made = make_docids(open_corpus(folder), tmp_path / "whole.jsonl", wish, threads=1)
+    assert broken.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    assert made.made.keys() == set(sources)
+    assert not any(docid.startswith("query ") for _, docid in rows_of(broken))  # words of no text find nothing
+
+
+def test_parts_that_are_done_are_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a part holds is taken as it is, unless its checksum is wrong."""
+    monkeypatch.setattr("pixnar.naming.run._PART", 10)
+    folder = write_text_only(tmp_path / "corpus", passages(35))
+    stop = RuntimeError("pulled the plug")
+
+    def pull(stage: str, done: int, total: int) -> None:
+        if (stage, done) == ("naming documents", 20):
+            raise stop
+
+    target = tmp_path / "docids.jsonl"
+    with pytest.raises(RuntimeError, match="plug"):
+        make_docids(open_corpus(folder), target, progress=pull)
+    parts = sorted((tmp_path / "docids.jsonl.work").glob("*.docids"))
+    assert len(parts) == 2
+    before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in parts]
+    with pytest.raises(RuntimeError, match="plug"):
+        make_docids(open_corpus(folder), target, progress=pull)
+    assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in parts] == before
+    made = make_docids(open_corpus(folder), target)
+    assert made.documents == 35
+    assert len({doc_id for doc_id, _ in rows_of(target)}) == 35
+
+
+def test_what_is_there_stays(tmp_path: Path) -> None:
+    folder = write_text_only(tmp_path / "corpus", passages(3))
+    target = folder / "docids.jsonl"
+    target.write_text("mine\n")
+    with pytest.raises(PixnarError, match="is there already: choose another output with -o, or give --overwrite"):
+        make_docids(open_corpus(folder), target)
+    assert target.read_text() == "mine\n"
+    make_docids(open_corpus(folder), target, overwrite=True)
+    assert len(rows(target)) > 3
+    target.write_text("")  # as `pixnar corpus convert` leaves it
+    make_docids(open_corpus(folder), target)
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({"sources": ()}, "no source of docids"),
+        (
+            {"sources": ("title",)},
+            "unknown source of docids 'title': give titles, sentences, phrases, model, or a file",
+        ),
+        ({"sources": ("none.tsv",)}, r"no file none\.tsv"),
+        ({"sources": ("titles", "titles")}, "given twice"),
+        ({"sources": ("model",)}, "--from model and --model NAME go together"),
+        ({"asking": Asking(model="t5")}, "--from model and --model NAME go together"),
+        ({"finding": 3}, "--keep-only-finding is about pseudo-queries"),
+        ({"sentences": -1}, "sentences is too small"),
+        ({"sources": ("model",), "asking": Asking(model="t5", batch=0)}, "batch is too small"),
+    ],
+)
+def test_wishes_that_cannot_be_granted(wish: dict[str, object], message: str) -> None:
+    with pytest.raises(PixnarError, match=message):
+        Wish(**wish)  # type: ignore[arg-type]
+
+
+def test_nothing_to_name(tmp_path: Path) -> None:
+    folder = write_text_only(tmp_path / "corpus", [Document("d", "", "", {})])
+    with pytest.raises(PixnarError, match="no docid came of it; its documents have neither titles nor text"):
+        make_docids(open_corpus(folder), tmp_path / "a.jsonl")
+    (tmp_path / "queries.tsv").write_text("other\tquery\n")
+    with pytest.raises(PixnarError, match="the ids in the files are perhaps not those"):
+        make_docids(open_corpus(folder), tmp_path / "b.jsonl", Wish(sources=(str(tmp_path / "queries.tsv"),)))
+    with pytest.raises(PixnarError, match=r"ends in \.jsonl or \.tsv"):
+        make_docids(open_corpus(folder), tmp_path / "a.csv")
+    with pytest.raises(PixnarError, match="does not exist; create it first"):
+        make_docids(open_corpus(folder), tmp_path / "none" / "a.jsonl")
+
+
+def test_where_docids_go(tmp_path: Path) -> None:
+    beir = write_text_only(tmp_path / "beir", passages(1))
+    assert target_of(str(beir), None) == beir / "docids.jsonl"
+    (beir / "docids.jsonl.gz").write_bytes(gzip.compress(b""))
+    assert target_of(str(beir), None) == beir / "docids.jsonl.gz"
+    assert target_of(str(beir), tmp_path) == tmp_path / "docids.jsonl"
+    (tmp_path / "marco").mkdir()
+    (tmp_path / "marco" / "collection.tsv").write_text("1\tA text of three sentences.\n2\tAnother text.\n")
+    target = target_of(str(tmp_path / "marco"), None)
+    make_docids(open_corpus(tmp_path / "marco"), target)
+    assert {row.doc_id for row in open_corpus(tmp_path / "marco").docids()} == {"1", "2"}
+    with pytest.raises(PixnarError, match="give -o FILE"):
+        target_of("irds:beir/scifact", None)
