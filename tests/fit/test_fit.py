@@ -201,8 +201,15 @@ def test_a_corpus_without_dev(tmp_path: Path, encoder: Path) -> None:
     assert any("no dev split" in line for line in said)
     index = Index.load(tmp_path / "index")
     index.verify()
-    assert index.engine.fusion is None
+    assert index.engine.fusion is not None
+    assert index.engine.fusion.weights.keys() == {"docids", "own", "expansion", "dense", "bm25"}
+    assert index.engine.fusion.scales.keys() == index.engine.fusion.weights.keys()
+    assert Index.load(tmp_path / "index", sources="evidence").engine.fusion is not None
+    assert Index.load(tmp_path / "index", sources="docids").engine.fusion is None
     assert len(index.search("balin", k=20)) == 8
+    alone = settings(encoder, evidence__docids=False, evidence__text=False, fuse__dense=False, fuse__bm25=False)
+    made(tmp_path / "corpus", tmp_path / "alone", alone)
+    assert Index.load(tmp_path / "alone").engine.fusion is None
 
 
 def test_a_corpus_of_one_document(tmp_path: Path, encoder: Path) -> None:

@@ -102,6 +102,18 @@ def choose(
     return Fusion(weights, {name: scales[name] for name in weights}, figures)
 
 
+def without_dev(tables: Sequence[Candidates], weights: Mapping[str, float]) -> Fusion:
+    """Given weights, for a corpus without judged queries: only how far scores spread is measured, on any queries.
+
+    >>> tables = [Candidates(np.array([3, 5]), {"words": np.array([4.0, 0.0]), "dense": np.array([0.2, 0.4])})]
+    >>> fusion = without_dev(tables, {"words": 1.0, "dense": 0.5})
+    >>> fusion.weights, {name: round(scale, 3) for name, scale in fusion.scales.items()}
+    ({'words': 1.0, 'dense': 0.5}, {'words': 2.0, 'dense': 0.1})
+    """
+    scales = _Dev.of(tables, [()] * len(tables), list(weights))[1] if tables else {}
+    return Fusion(dict(weights), scales)
+
+
 @dataclass(frozen=True)
 class _Dev:
     """All queries side by side: [queries, candidates] arrays, documents ascending within a query, padded at the end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from pixnar.fit.lists import examples, learn_vectors, list_tokens, make_shortlis
 from pixnar.fit.parts import start_rule, x_of
 from pixnar.fit.ship import ship
 from pixnar.fit.sources import Sources
-from pixnar.fit.tune import GRID, docid_mrr, gather, ranked, tune_fusion, tune_rule, with_rule
+from pixnar.fit.tune import GRID, docid_mrr, fixed_fusion, gather, ranked, tune_fusion, tune_rule, with_rule
 from pixnar.index.engine import BM25, DENSE, EXPANSION, OWN, Engine, Query, scorer_of
 from pixnar.index.engine import DOCIDS as DOCID_SCORE
 from pixnar.index.files import (
@@ -59,6 +59,9 @@ from pixnar.train.shared import read_together
 from pixnar.vocab import TargetVocabulary, TokenizerVocabulary, Vocabulary, load_vocabulary
 
 Floats = NDArray[np.float32]
+
+_WITHOUT_DEV = {DOCID_SCORE: 0.25, OWN: 1.0, EXPANSION: 0.25, DENSE: 0.5, BM25: 0.5}  # docs/LOG.md has how they did
+_STAND_INS = 100  # docids that stand in for queries where there are none
 
 
 @dataclass
@@ -372,7 +375,8 @@ class _Fit:
         sources = Sources(self.corpus, data, self.folder, self.recipe, self.progress)
         engine.evidence, engine.bm25, engine.vectors = sources.evidence(), sources.bm25(), sources.vectors()
         if not len(dev):
-            return engine, []
+            texts = _like_queries(data.docids)
+            return engine, engine.queries(texts, *model.query_vectors(texts))
         x, pooled = self._dev_vectors(model, dev)
         return engine, engine.queries(dev.texts, x, pooled)
 
@@ -388,8 +392,10 @@ class _Fit:
         """The dials of the score and the weights of every fusion; both chosen on dev where the recipe lets them."""
         rule = engine.scorer.rule
         if not len(dev):
-            self.say("no dev split: the recipe's own dials are used, and nothing is fused")
-            return rule, dict.fromkeys(SOURCES)
+            self.say(
+                "no dev split: the recipe's own dials and fixed weights are used; real queries would choose better"
+            )
+            return rule, self._fixed(engine, queries)
         some = dev.first(self.recipe.scoring.tune_queries)  # the weights of a fusion are chosen on all
         if self.recipe.scoring.tune:
             orders = self.recipe.scoring.order == "auto"
@@ -400,8 +406,7 @@ class _Fit:
         self._compare_with_full(engine, queries[: len(some)], some)
         tables = gather(engine, queries, engine.depth, self.progress)
         fusions: dict[str, dict[str, Any] | None] = {}
-        own = [DOCID_SCORE] + [name for name in (OWN, EXPANSION) if name in tables[0].columns]
-        everything = own + [name for name in (DENSE, BM25) if name in tables[0].columns]
+        own, everything = _sources(tables[0].columns)
         told = ("docids", "with evidence", "with fusion")
         for key, name, sources in zip(SOURCES, told, (own[:1], own, everything), strict=True):
             fusion = tune_fusion(tables, dev, sources, engine.unit_of)
@@ -410,6 +415,16 @@ class _Fit:
             self.say(f"dev, {name}: " + ", ".join(f"{key} {value:.3f}" for key, value in self.report.dev[name].items()))
             fusions[key] = None if list(fusion.weights) == [DOCID_SCORE] else fusion.to_dict()
         return rule, fusions
+
+    def _fixed(self, engine: Engine, queries: Sequence[Query]) -> dict[str, dict[str, Any] | None]:
+        """Fusions by weights that did well elsewhere; docids stand in for queries to see how far scores spread."""
+        tables = gather(engine, queries, engine.depth, self.progress)
+        own, everything = _sources(tables[0].columns)
+        fusions: dict[str, dict[str, Any] | None] = dict.fromkeys(SOURCES)
+        for key, sources in zip(SOURCES[1:], (own, everything), strict=True):
+            if len(sources) > 1:
+                fusions[key] = fixed_fusion(tables, {name: _WITHOUT_DEV[name] for name in sources}).to_dict()
+        return fusions
 
     def _compare_with_full(self, engine: Engine, queries: Sequence[Query], dev: Queries) -> None:
         """What the shortlist costs: MRR@10 by docids with it and with every token scored."""
@@ -444,3 +459,15 @@ class _Fit:
             "dev": self.report.dev,
         }
         write_manifest(self.folder, content)
+
+
+def _sources(columns: Collection[str]) -> tuple[list[str], list[str]]:
+    """What the model alone says, by docids and as evidence; and that with other retrievers."""
+    own = [DOCID_SCORE] + [name for name in (OWN, EXPANSION) if name in columns]
+    return own, own + [name for name in (DENSE, BM25) if name in columns]
+
+
+def _like_queries(docids: Sequence[str]) -> list[str]:
+    """Some docids, evenly over all of them; those as long as queries are, where there are any."""
+    alike = [text for text in docids if 3 <= text.count(" ") <= 15] or list(docids)
+    return alike[:: max(1, len(alike) // _STAND_INS)][:_STAND_INS]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pixnar.evaluate.metrics import mrr_at
 from pixnar.evaluate.queries import Queries
 from pixnar.evidence.fuse import Candidates as Table
-from pixnar.evidence.fuse import Fusion, choose
+from pixnar.evidence.fuse import Fusion, choose, without_dev
 from pixnar.evidence.ranking import best
 from pixnar.index.engine import Candidates, Engine, Query
 from pixnar.progress import Progress
@@ -101,6 +101,16 @@ def tune_fusion(tables: Sequence[Candidates], dev: Queries, sources: Sequence[st
     ]
     relevant = [{units[doc_id] for doc_id in wanted if doc_id in units} for wanted in dev.relevant]
     return choose(made, relevant, sources)
+
+
+def fixed_fusion(tables: Sequence[Candidates], weights: dict[str, float]) -> Fusion:
+    """The sources by given weights; the candidates say only how far their scores spread."""
+    made = [
+        Table(np.arange(len(table.doc_ids)), {name: table.columns[name] for name in weights})
+        for table in tables
+        if len(table.doc_ids)
+    ]
+    return without_dev(made, weights)
 
 
 def ranked(tables: Sequence[Candidates], fusion: Fusion, k: int = 100) -> list[list[str]]:
