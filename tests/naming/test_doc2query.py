@@ -25,7 +25,8 @@ def test_what_a_model_asks(asking: Asking) -> None:
     model = Doc2Query.load(asking, threads=1)
     texts = [document.text for document in passages(8)]
     texts[2] = "  "
-    before, done = torch.get_rng_state(), []
+    before = torch.get_rng_state()
+    done: list[int] = []
     found = model.queries(texts, 0, done.append)
     assert torch.equal(before, torch.get_rng_state())
     assert done == [3, 6, 7]

@@ -131,6 +131,7 @@ class _Fit:
         self.threads, self.progress, self.say = threads, progress, say
         self.work = folder / "work"
         self.report = Report()
+        self.named = False  # whether the docids are made of the text
 
     def all(self) -> Report:
         self.world.in_turn(self.names)
@@ -162,7 +163,7 @@ class _Fit:
         wish = Wish(**asdict(self.recipe.naming))
         if not path.exists():
             make_docids(self.corpus, path, wish, threads=self.threads, progress=self.progress)
-        self.corpus = self.corpus.with_docids(path)
+        self.corpus, self.named = self.corpus.with_docids(path), True
         sources = ", ".join(wish.sources)
         self.say(
             f"docids: {self.corpus.name} has none, so they are made of its text: {sources}; see pixnar docids --help"
@@ -372,7 +373,7 @@ class _Fit:
         scorer = scorer_of(model, priors, start_rule(self.recipe))
         engine = Engine(table, scorer, Ngrams(data.vocabulary), Units.of(data.doc_ids), shortlist)
         engine.depth, engine.expansion = self.recipe.fuse.depth, self.recipe.evidence.expansion
-        sources = Sources(self.corpus, data, self.folder, self.recipe, self.progress)
+        sources = Sources(self.corpus, data, self.folder, self.recipe, self.progress, echoes=self.named)
         engine.evidence, engine.bm25, engine.vectors = sources.evidence(), sources.bm25(), sources.vectors()
         if not len(dev):
             texts = _like_queries(data.docids)

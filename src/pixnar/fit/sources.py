@@ -24,6 +24,7 @@ class Sources:
     folder: Path
     recipe: Recipe
     progress: Progress | None
+    echoes: bool = False  # the docids only repeat what the text says: counted as well, they would weigh its words anew
 
     def _texts(self, *, docids: bool, text: bool) -> list[tuple[int, str]]:
         data = self.data
@@ -44,7 +45,8 @@ class Sources:
         if not (wish.docids or wish.text):
             return None
         if not path.exists():
-            texts = self._texts(docids=wish.docids, text=wish.text)
+            echoes = self.echoes and wish.text
+            texts = self._texts(docids=wish.docids and not echoes, text=wish.text)
             DocumentEvidence.build(data.vocabulary, texts, len(data.doc_ids)).save(path)
         return DocumentEvidence.load(path, data.vocabulary)
 
@@ -55,7 +57,7 @@ class Sources:
         if not self.recipe.fuse.bm25:
             return None
         if not path.exists():
-            texts = self._texts(docids=True, text=True)
+            texts = self._texts(docids=not self.echoes, text=True)
             groups = [unit for unit, _ in texts]
             Bm25.build([text for _, text in texts], groups, join=True, n_documents=len(data.doc_ids)).save(path)
         return Bm25.load(path)
