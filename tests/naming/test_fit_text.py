@@ -60,6 +60,11 @@ def test_documents_and_nothing_else(tmp_path: Path, encoder: Path) -> None:
     assert os.listdir(corpus) == ["corpus.jsonl"]
     index = Index.load(tmp_path / "index")
     found = [index.search(" ".join(document.text.split()[3:7]), k=1)[0].doc_id for document in documents]
+    wish = settings(encoder, naming__sentences=1, naming__phrases=9, train__steps=1)
+    made(corpus, tmp_path / "other", wish, [])
+    for name in ("bm25.pixnar", "docids/table.pixnar"):  # what the text says counts once, whatever the docids repeat
+        same = (tmp_path / "index" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+        assert same == (name == "bm25.pixnar")
     right = sum(doc_id == document.doc_id for doc_id, document in zip(found, documents, strict=True))
     assert right > 35
 

@@ -156,9 +156,17 @@ def test_parts_that_are_done_are_not_done_again(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(RuntimeError, match="plug"):
         make_docids(open_corpus(folder), target, progress=pull)
     assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in parts] == before
-    made = make_docids(open_corpus(folder), target)
-    assert made.documents == 35
-    assert len({doc_id for doc_id, _ in rows_of(target)}) == 35
+    with open(folder / "corpus.jsonl", "a") as file:
+        file.write(json.dumps({"_id": "new", "text": "Something new."}) + "\n")
+    with pytest.raises(
+        PixnarError, match="was begun with another corpus or other settings: use those again, give --over"
+    ):
+        make_docids(open_corpus(folder), target)
+    made = make_docids(open_corpus(folder), target, overwrite=True)
+    assert made.documents == 36
+    assert len({doc_id for doc_id, _ in rows_of(target)}) == 36
+    whole = make_docids(open_corpus(folder), tmp_path / "whole.jsonl", Wish())
+    assert (whole, target.read_bytes()) == (made, (tmp_path / "whole.jsonl").read_bytes())
 
 
 def test_what_is_there_stays(tmp_path: Path) -> None:

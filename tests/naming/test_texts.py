@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -91,9 +92,12 @@ def test_key_phrases_are_runs_of_telling_words() -> None:
     assert all(len(phrase.split()) <= 2 for phrase in key_phrases(text, counted, 10, longest=2))
 
 
-def test_words_are_counted_per_document(tmp_path: object) -> None:
-    counted = WordStatistics.count(["tea tea tea", "tea cup", "cup"])
-    assert (counted.documents, counted.found_in("tea"), counted.found_in("pot")) == (3, 2, 0)
+def test_words_are_counted_per_document(tmp_path: Path) -> None:
+    counted = WordStatistics.count(["tea tea tea", "tea cup", "cup über"])
+    counted.save(tmp_path / "words")
+    for one in (counted, WordStatistics.load(tmp_path / "words")):
+        assert one.documents == 3
+        assert [one.found_in(word) for word in ("tea", "cup", "über", "pot")] == [2, 2, 1, 0]
 
 
 def test_memory_of_words_is_bounded() -> None:

@@ -29,7 +29,7 @@ def docids(
         ),
     ] = None,
     headings: Annotated[int, typer.Option(help="Headings of a document, at most.", min=0)] = 10,
-    sentences: Annotated[int, typer.Option(help="Key sentences of a document, at most.", min=0)] = 5,
+    sentences: Annotated[int, typer.Option(help="Key sentences of a document, at most.", min=0)] = 8,
     phrases: Annotated[int, typer.Option(help="Key phrases of a document, at most.", min=0)] = 5,
     model: Annotated[
         str | None, typer.Option(help="Hugging Face seq2seq model by name or folder; the same as --from …,model.")

@@ -17,15 +17,17 @@ def most_telling(candidates: Sequence[AbstractSet[str]], worth: Mapping[str, flo
     >>> most_telling([{"hot", "cup"}, {"green", "tea"}, {"tea"}, {"hot"}], worth, 3)
     [1, 0]
     """
-    left = [(place, {word for word in words if word in worth}) for place, words in enumerate(candidates)]
+    # Sorted, because the order of a set changes from run to run, and with it the last bits of a sum.
+    left = [(place, sorted(words & worth.keys())) for place, words in enumerate(candidates)]
     sizes = [max(len(words), 1) ** 0.5 for _, words in left]
     chosen: list[int] = []
     while left and len(chosen) < most:
-        gains = [sum(worth[word] for word in sorted(words)) / sizes[place] for place, words in left]
+        gains = [sum(map(worth.__getitem__, words)) / sizes[place] for place, words in left]
         best = max(range(len(left)), key=gains.__getitem__)
         if gains[best] <= 0:
             break
-        place, taken = left.pop(best)
+        place, row = left.pop(best)
+        taken = set(row)
         chosen.append(place)
-        left = [(other, words - taken) for other, words in left]
+        left = [(other, [word for word in words if word not in taken]) for other, words in left]
     return chosen

@@ -12,7 +12,7 @@ from pixnar.naming.choose import most_telling
 from pixnar.naming.statistics import WordStatistics
 from pixnar.vocab.normalize import normalize
 
-LONGEST = 24  # words of a sentence; longer ones are cut, where they can be, at commas
+LONGEST = 12  # words of a sentence; longer ones are cut, where they can be, at commas
 
 _QUOTES = "\"'”’»)\\]"
 _END = re.compile(rf"[.!?…]+[{_QUOTES}]*(?=\s)|[。！？]+[{_QUOTES}」』]*|\n\s*\n")

@@ -19,7 +19,7 @@ class Wish:
 
     sources: tuple[str, ...] = DEFAULT
     headings: int = 10
-    sentences: int = 5
+    sentences: int = 8
     phrases: int = 5
     asking: Asking = field(default_factory=Asking)
     finding: int = 0  # pseudo-queries must find their document among so many; 0: they need not

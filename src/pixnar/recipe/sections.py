@@ -220,7 +220,7 @@ class Naming:
     """Docids for a corpus that has none, made of its titles and text. `pixnar docids` has more ways."""
 
     headings: int = dial(10, "headings of a document, beside its title", 0, HUGE)
-    sentences: int = dial(5, "key sentences of a document", 0, HUGE)
+    sentences: int = dial(8, "key sentences of a document", 0, HUGE)
     phrases: int = dial(5, "key phrases of a document", 0, HUGE)
 
 
