@@ -180,6 +180,11 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
     assert len(rows(target)) > 3
     target.write_text("")  # as `pixnar corpus convert` leaves it
     make_docids(open_corpus(folder), target)
+    (tmp_path / "a.jsonl.work").mkdir()
+    (tmp_path / "a.jsonl.work" / "letter.txt").touch()
+    with pytest.raises(PixnarError, match="is not empty, and no docids were begun there"):
+        make_docids(open_corpus(folder), tmp_path / "a.jsonl", overwrite=True)
+    assert (tmp_path / "a.jsonl.work" / "letter.txt").exists()
 
 
 @pytest.mark.parametrize(

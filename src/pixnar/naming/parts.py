@@ -41,8 +41,12 @@ class Parts:
         folder = target.with_name(f"{target.name}.work")
         note = folder / _NOTE
         wanted = json.loads(json.dumps(settings))  # lists, not tuples, as in the note
-        if folder.exists() and _noted(note) != wanted:
-            if note.exists() and not overwrite:
+        if not note.exists() and folder.exists() and any(path.suffix != ".part" for path in folder.iterdir()):
+            raise PixnarError(
+                f"{folder} is not empty, and no docids were begun there: remove it or choose another output"
+            )
+        if note.exists() and _noted(note) != wanted:
+            if not overwrite:
                 raise PixnarError(
                     f"{folder} was begun with another corpus or other settings: use those again, give --overwrite to "
                     "begin anew, or remove it"
