@@ -418,7 +418,7 @@ class _Fit:
         return rule, fusions
 
     def _fixed(self, engine: Engine, queries: Sequence[Query]) -> dict[str, dict[str, Any] | None]:
-        """Fusions by weights that did well elsewhere; docids stand in for queries to see how far scores spread."""
+        """Fusions by fixed weights; docids stand in for queries to see how far scores spread."""
         tables = gather(engine, queries, engine.depth, self.progress)
         own, everything = _sources(tables[0].columns)
         fusions: dict[str, dict[str, Any] | None] = dict.fromkeys(SOURCES)
