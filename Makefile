@@ -66,7 +66,7 @@ bench: $(READY)
 	$(BIN)/pixnar bench decode --docids 1e6 --queries 50 --json build/bench-decode.json
 
 bench-scale: $(READY) demo
-	$(BIN)/pixnar bench ray-build --docids 400000 --repeats 1 --workers 1,2,4 --kills 24 --json build/bench-ray-build.json
+	$(BIN)/pixnar bench ray-build --docids 400000 --workers 1,2,4 --kills 24 --json build/bench-ray-build.json
 	$(BIN)/python -m pixnar.benchmarks.ray_search demo/index demo/corpus --json build/ray_search.json
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.distributed --json build/bench-distributed.json
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.plan --json build/bench-plan.json

@@ -43,16 +43,16 @@ class Way:
     """One way to build: seconds, best of some, and whether every byte was the plain one's.
 
     Processor seconds are those of all processes, Ray's own included; they tell more than the clock on a busy machine.
-    Those of workers that were killed are lost.
+    Those of workers that were killed are lost, so there are none where workers were.
     """
 
     name: str
     workers: int
     start_seconds: float  # of Ray and its workers, once
     vocabulary_seconds: float
-    vocabulary_cpu: float
+    vocabulary_cpu: float | None
     table_seconds: float
-    table_cpu: float
+    table_cpu: float | None
     builds: int
     same_bytes: bool
     kills: int = 0
@@ -151,6 +151,7 @@ class _Bench:
                     way.builds += 1
                     way.vocabulary_seconds = max(way.vocabulary_seconds, again.vocabulary_seconds)
                     way.table_seconds = max(way.table_seconds, again.table_seconds)
+            way.vocabulary_cpu = way.table_cpu = None
             way.kills, way.killed_during = len(killer.kills), dict(Counter(killer.kills))
             return way
 
@@ -205,6 +206,10 @@ def _clocks() -> tuple[float, float]:
     return time.perf_counter(), sum(processes().values())
 
 
+def _beside(seconds: float | None, plain: float | None) -> tuple[str, str]:
+    return ("", "") if seconds is None or not plain else (f"{seconds:.1f}", f"{seconds / plain:.2f}")
+
+
 def _table(ways: list[Way]) -> Table:
     table = Table("way", "start s", "vocab s", "CPU s", "x", "table s", "CPU s", "x", "builds", "kills", "bytes")
     plain = ways[0]
@@ -213,11 +218,9 @@ def _table(ways: list[Way]) -> Table:
             way.name,
             f"{way.start_seconds:.1f}",
             f"{way.vocabulary_seconds:.1f}",
-            f"{way.vocabulary_cpu:.1f}",
-            f"{way.vocabulary_cpu / max(plain.vocabulary_cpu, 0.01):.2f}",
+            *_beside(way.vocabulary_cpu, plain.vocabulary_cpu),
             f"{way.table_seconds:.1f}",
-            f"{way.table_cpu:.1f}",
-            f"{way.table_cpu / max(plain.table_cpu, 0.01):.2f}",
+            *_beside(way.table_cpu, plain.table_cpu),
             str(way.builds),
             str(way.kills),
             "same" if way.same_bytes else "different",

@@ -61,11 +61,6 @@ class Corpus:
     def __repr__(self) -> str:
         return f"Corpus({self.name!r})"
 
-    @property
-    def skips_bad_rows(self) -> bool:
-        """Whether bad rows are left out and counted, or stop the reading."""
-        return self._skip
-
     def splits(self) -> list[str]:
         """The splits with judgements: train, dev, test, then others by name."""
         return self._source.splits()
@@ -81,7 +76,7 @@ class Corpus:
     def with_docids(self, path: str | os.PathLike[str]) -> Corpus:
         """The same corpus with the docids of another file; bad rows of both are counted together."""
         other = Corpus(
-            self.name, _WithDocids(self._source, Path(path)), skip_bad_rows=self._skip, check_ids=self._check
+            self.name, _WithDocids(self._source, Path(path)), skip_bad_rows=self.skip_bad_rows, check_ids=self._check
         )
         other.skipped, other._doc_ids, other._query_ids = self.skipped, self._doc_ids, self._query_ids
         return other

@@ -175,7 +175,7 @@ class _Run:
         made = self.parts.folder / f"queries-{i}.sqlite"
         if made.exists():
             return QueryLookup(made)
-        skip, skipped = self.corpus.skips_bad_rows, self.corpus.skipped
+        skip, skipped = self.corpus.skip_bad_rows, self.corpus.skipped
         rows = read_queries_of(path, skip_bad_rows=skip, progress=self.progress, skipped=skipped)
         return QueryLookup.build(made, rows)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
 from pixnar.corpus import Corpus, DocidRow, Document, Qrel, Query
 from pixnar.corpus.records import Batch, Row
+from pixnar.errors import MissingPartError
 from pixnar.progress import Progress
 from pixnar.vocab import normalize
 
@@ -49,6 +51,9 @@ class _Keywords:
     def docids(self, stage: str, progress: Progress | None) -> Iterator[Batch[DocidRow]]:
         rows = (DocidRow(f"k{i}", text) for i, text in enumerate(self._named[0]))
         return _batches(stage, rows, len(self._named[0]), progress)
+
+    def docid_files(self) -> list[Path]:
+        raise MissingPartError(f"{self._corpus.name} as keywords is made of other rows: it has no files of docids")
 
     def queries(self, stage: str, progress: Progress | None) -> Iterator[Batch[Query]]:
         def rows() -> Iterator[Query]:
