@@ -55,9 +55,9 @@ def serve_on_ray(folder: Path, settings: Settings, cluster: Cluster) -> None:
     """Serve an index, or the parts of one, until the process is told to end."""
     log = Log()
     stop = threading.Event()
-    for sig in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(sig, lambda number, _: stop.set())
     with deployed(folder, settings, cluster) as address:
+        for sig in (signal.SIGTERM, signal.SIGINT):  # Ray has put handlers of its own in place, which end in a crash
+            signal.signal(sig, lambda number, _: stop.set())
         log("serving", index=str(folder), address=address, replicas=cluster.replicas, ray=True)
         stop.wait()
         log("stopping")
@@ -101,7 +101,10 @@ class deployed:  # noqa: N801 - it is used as a function
         from ray import serve
 
         try:
-            serve.shutdown()  # type: ignore[no-untyped-call]
+            if self._cluster.address is None:
+                serve.shutdown()  # type: ignore[no-untyped-call]
+            else:  # others may serve there, too
+                serve.delete(NAME)
         finally:
             self._ray.__exit__(None, None, None)
 

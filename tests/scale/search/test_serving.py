@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pixnar.benchmarks.serve_process import ServeProcess
 
 from pixnar.errors import PixnarError
 from pixnar.index import Index
@@ -150,3 +151,13 @@ def test_what_cannot_be_served_is_told_at_once(home: Path, tmp_path: Path) -> No
         deployed(tmp_path, SETTINGS, Cluster())
     with pytest.raises(PixnarError, match="live changes"):
         deployed(home / "shards", Settings(keys=Keys([KEY])), Cluster())
+
+
+@pytest.mark.timeout(180)
+def test_the_command_ends_in_order(home: Path, told: dict[str, Any]) -> None:
+    with ServeProcess(home / "index", "--ray", "--no-access-log", patience=120.0) as server:
+        text = next(iter(told))
+        status, reply = ask(server.address, {"query": text, "k": 5})
+        assert (status, reply["results"]) == (200, [told[text]])
+        assert server.stop() == 0
+    assert [line["event"] for line in server.log if "event" in line][-1] == "stopped"
