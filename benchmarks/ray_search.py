@@ -18,7 +18,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +58,18 @@ def main() -> None:
             "environment": environment(),
             "load_average": os.getloadavg(),
         }
-        found["parts"] = cut(given.index, home, texts[:200])
-        found["serve"] = serving(given.index, home, texts, given.requests)
-        found["batch"] = batches(given.index, home, given.queries)
-        found["kills"] = kills(given.index, home, given.kills)
+        for name, measure in (
+            ("parts", lambda: cut(given.index, home, texts[:100])),
+            ("serve", lambda: serving(given.index, home, texts, given.requests)),
+            ("kills", lambda: kills(given.index, home, given.kills)),
+            ("batch", lambda: batches(given.index, home, given.queries)),
+        ):
+            found[name] = measure()
+            if given.json:
+                given.json.parent.mkdir(exist_ok=True)
+                with atomic_write(given.json) as file:
+                    file.write(json.dumps(found, indent=1).encode() + b"\n")
     print(json.dumps(found, indent=1))
-    if given.json:
-        given.json.parent.mkdir(exist_ok=True)
-        with atomic_write(given.json) as file:
-            file.write(json.dumps(found, indent=1).encode() + b"\n")
 
 
 def cut(index: Path, home: Path, texts: list[str]) -> dict[str, Any]:
@@ -130,11 +133,12 @@ def kills(index: Path, home: Path, wanted: int) -> dict[str, Any]:
 
     def watch(number: int, process: int) -> None:
         nonlocal killed
-        if process not in dead and killed < wanted and chance.random() < 0.25:
+        if process not in dead and killed < wanted and chance.random() < 0.5:
             time.sleep(chance.random() * 0.2)
             dead.add(process)
-            os.kill(process, signal.SIGKILL)
-            killed += 1
+            with suppress(ProcessLookupError):  # it had no more to do
+                os.kill(process, signal.SIGKILL)
+                killed += 1
 
     with connected(2):
         while killed < wanted:
