@@ -10,7 +10,6 @@ from rich.console import Console
 
 from benchmarks import ray_build
 from pixnar.errors import PixnarError
-from pixnar.scale import table as in_shards
 from pixnar.scale.cluster import RayCrew
 
 
@@ -32,6 +31,6 @@ def test_it_measures_compares_and_kills(ray_crew: RayCrew, tmp_path: Path) -> No
 
 
 def test_another_byte_is_an_error(ray_crew: RayCrew, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_shards, "build_table", lambda corpus, made, path, *_: path.mkdir())
+    monkeypatch.setattr("pixnar.scale.table.build_table", lambda corpus, made, path, *_: path.mkdir())
     with pytest.raises(PixnarError, match=r"ray, 1: .*docids-000001\.pixnar.* differ from what the plain path makes"):
         ray_build.run(500, size=600, workers=(1,), kills=0, repeats=1)
