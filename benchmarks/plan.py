@@ -80,7 +80,7 @@ def table_stage(home: Path, docids: int) -> dict[str, float]:
 def reading_stage(home: Path, docids: int) -> dict[str, float]:
     """Memory and seconds per docid of what a training run reads: by one process, and mapped by all of them."""
     from pixnar.train.data import TrainingData
-    from pixnar.train.shared import _write
+    from pixnar.train.shared import write_inputs
 
     vocabulary, before, began = load_vocabulary(home / "vocabulary"), resident_mb(), time.process_time()
     data = TrainingData.read(open_corpus(home / "corpus"), vocabulary)
@@ -89,7 +89,7 @@ def reading_stage(home: Path, docids: int) -> dict[str, float]:
     pairs = data.pairs()
     pairs.batch(0, 128)
     drawn = resident_mb()
-    _write(data, home / "inputs")
+    write_inputs(data, home / "inputs")
     return {
         "tokens_per_docid": float(data.tokens.lengths.mean()),
         "bytes_per_docid": (after - before) * 1e6 / count,

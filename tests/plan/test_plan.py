@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from benchmarks.generate import generate_docids
-from benchmarks.plan import corpus_of
+from pixnar.benchmarks.generate import generate_docids
+from pixnar.benchmarks.plan import corpus_of
 
 from pixnar.docids import build_table
 from pixnar.errors import PixnarError
@@ -176,3 +177,25 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     fails("--docids 0: give 1 or more", "plan", "--docids", "0", "--vocab", "5e6")
     with pytest.raises(PixnarError, match="full or sampled"):
         Scale(docids=1, vocab=1, softmax="half")
+
+
+def test_one_process_holds_the_vectors_as_long_as_it_trains() -> None:
+    scale = Scale(docids=170_000_000, vocab=5_000_000, width=768, gpus=1)
+    vectors = 2 * 768 * scale.docids
+    needed = {stage.name: stage.memory for stage in plan(scale).stages}
+    assert all(needed[name] > vectors for name in ("encoder features", "training", "shortlist"))
+    shared = {stage.name: stage.memory for stage in plan(replace(scale, gpus=2)).stages}
+    assert shared["training"] < vectors  # mapped from a file
+
+
+def test_a_remedy_that_helps() -> None:
+    scale = Scale(docids=1_000_000, vocab=50_000_000, width=1024, gpus=1, gpu_memory=40e9)
+    told = {line.split()[0]: line for line in plan(scale).warnings}
+    assert "(rows: 205)" in told["shortlist"]
+    assert "use 6 GPUs or more" in told["shortlist"]
+    assert "use " in told["training"]
+
+
+@pytest.mark.parametrize("size", ["inf", "nan"])
+def test_no_number(size: str) -> None:
+    fails(f"--docids {size} is no number of things", "plan", "--docids", size, "--vocab", "1000")

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from pixnar.benchmarks import ray_build
 from rich.console import Console
 
-from benchmarks import ray_build
 from pixnar.errors import PixnarError
 from pixnar.scale.cluster import RayCrew
 

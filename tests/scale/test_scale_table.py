@@ -7,10 +7,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from benchmarks.generate import generate_docids
-from benchmarks.kill_workers import killing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pixnar.benchmarks.generate import generate_docids
+from pixnar.benchmarks.kill_workers import killing
 
 from pixnar.corpus import open_corpus
 from pixnar.docids import build_table

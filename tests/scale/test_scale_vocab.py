@@ -8,10 +8,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from benchmarks.generate import generate_docids
-from benchmarks.kill_workers import killing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pixnar.benchmarks.generate import generate_docids
+from pixnar.benchmarks.kill_workers import killing
 
 from pixnar.corpus import Skipped, docid_texts
 from pixnar.errors import CorpusError, PixnarError, VocabularyError

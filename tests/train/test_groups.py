@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -176,3 +178,20 @@ def test_a_process_alone_is_a_world(monkeypatch: pytest.MonkeyPatch) -> None:
         World.join("mps")
     with pytest.raises(PixnarError, match="3 rows cannot be shared by 4 processes"):
         World(1, 4).rows(3)
+
+
+def test_who_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
+    for name, value in place.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("pixnar.model.world._MEETING", timedelta(seconds=1))
+    with pytest.raises(PixnarError, match=r"process 0 of 2 met not all of the others within 0:00:01: see what ended"):
+        World.join("cpu")
+
+
+def test_processes_that_share_work_share_a_kind_of_device() -> None:
+    assert World(0, 2).device(torch.device("mps")) == torch.device("cpu")
+    assert World().device(torch.device("mps")) == torch.device("mps")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pixnar.train.data import TrainingData
-from pixnar.train.shared import MappedTexts, _mapped, _write, packed
+from pixnar.train.shared import MappedTexts, _mapped, packed, write_inputs
 from tests.train.runs import World, world
 
 
@@ -16,7 +16,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def test_what_was_written_is_mapped(made: World, tmp_path: Path) -> None:
-    _write(made.data, tmp_path / "inputs")
+    write_inputs(made.data, tmp_path / "inputs")
     data = _mapped(tmp_path / "inputs", made.data.vocabulary)
     for name in ("doc_ids", "docids", "queries"):
         assert list(getattr(data, name)) == list(getattr(made.data, name))
@@ -50,3 +50,8 @@ def test_mapped_texts() -> None:
     with pytest.raises(IndexError):
         texts[3]
     assert len(MappedTexts(*packed([]))) == 0
+
+
+def test_texts_that_are_no_unicode() -> None:
+    odd = ["a\ud800", "\udfff", "plain"]
+    assert list(MappedTexts(*packed(odd))) == odd

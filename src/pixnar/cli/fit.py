@@ -15,7 +15,10 @@ from pixnar.progress import show_progress
 
 @app.command("fit")
 def fit(
-    corpus: Annotated[str, typer.Argument(help="Corpus folder, or irds:ID. A dev split is needed to choose on.")],
+    corpus: Annotated[
+        str,
+        typer.Argument(help="Corpus folder, or irds:ID; its dev split, if there is one, chooses."),
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the index to write.")],
     recipe: Annotated[
         Path | None, typer.Option("--recipe", help="TOML file with every dial; see recipes/default.toml.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Annotated
 
@@ -42,6 +43,9 @@ def plan(
     from pixnar.plan import plan as reckon
     from pixnar.plan.show import show
 
+    for option, value in (("--docids", docids), ("--vocab", vocab), ("--documents", documents), ("--steps", steps)):
+        if not math.isfinite(value):
+            raise typer.BadParameter(f"{option} {value} is no number of things: write e.g. 170e6")
     made = reckon(
         Scale(
             docids=int(docids),

@@ -11,7 +11,7 @@ from pixnar.corpus import Corpus, state_of
 from pixnar.errors import PixnarError
 from pixnar.index.files import DOCIDS
 from pixnar.index.manifest import NAME, UNFINISHED
-from pixnar.recipe import Recipe, to_dict
+from pixnar.recipe import Recipe, from_dict, to_dict
 from pixnar.storage import atomic_write
 
 
@@ -59,6 +59,8 @@ def beside(folder: Path) -> Path:
 
 def _noted(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
-    except ValueError:
+        noted = json.loads(path.read_bytes())
+        # A recipe that was written before some setting existed has its default.
+        return noted | {"recipe": to_dict(from_dict(noted["recipe"], str(path)))}
+    except (ValueError, KeyError, TypeError, PixnarError):
         return None

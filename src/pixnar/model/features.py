@@ -103,6 +103,7 @@ class FeatureCache:
     def _path(self, texts: Sequence[str]) -> Path | None:
         if not self._folder:
             return None
-        digest = xxhash.xxh3_128(self._key.encode())
+        kind = self.encoder.device.type  # another kind of device rounds otherwise
+        digest = xxhash.xxh3_128((self._key if kind == "cpu" else f"{self._key} {kind}").encode())
         digest.update("\0".join(texts).encode("utf-8", "surrogatepass"))
         return self._folder / f"{digest.hexdigest()}.features"

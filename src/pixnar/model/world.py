@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from pixnar.errors import PixnarError
 
@@ -56,8 +57,16 @@ class World:
                 f"process {world.rank} has no GPU of its own: start at most {torch.cuda.device_count()} per machine"
             )
         backend = "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo"
-        dist.init_process_group(backend, timeout=_PATIENCE)
-        _store().set_timeout(_MEETING)  # the group is patient, but whoever keeps the store may be gone
+        try:
+            store, rank, size = next(rendezvous("env://", timeout=_MEETING))
+            store.set_timeout(_MEETING)  # the group is patient, but whoever keeps the store may be gone
+            _meet(store, rank, size)
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_PATIENCE)
+        except dist.DistError as error:
+            raise PixnarError(
+                f"process {world.rank} of {size} met not all of the others within {_MEETING}: see what ended them, or, "
+                "for one process, unset WORLD_SIZE"
+            ) from error
         return world
 
     @property
@@ -67,8 +76,10 @@ class World:
 
     def device(self, wanted: torch.device) -> torch.device:
         """The device of a kind that belongs to this process."""
-        if self.size == 1 or wanted.type == "cpu":
+        if self.size == 1:
             return wanted
+        if wanted.type != "cuda":  # `auto` may have found a device that processes cannot share
+            return torch.device("cpu")
         if wanted.index is not None:
             raise PixnarError(
                 f"train.device {wanted} with {self.size} processes: give {wanted.type}, each takes its own"
@@ -293,6 +304,12 @@ class _Merge(torch.autograd.Function):
         log_z, merged = ctx.saved_tensors
         share: Tensor = (log_z - merged.clamp(min=torch.finfo(merged.dtype).min)).exp_()
         return grads[0] * share
+
+
+def _meet(store: Any, rank: int, size: int) -> None:
+    """Wait until all processes have come; the group itself would wait for them as long as for an answer."""
+    store.set(f"pixnar/here/{rank}", "1")
+    store.wait([f"pixnar/here/{other}" for other in range(size)], _MEETING)
 
 
 def _store() -> Any:

@@ -30,6 +30,7 @@ class Stage:
     disk: float = 0.0
     seconds: float = 0.0
     parts: dict[str, float] = field(default_factory=dict)  # what the largest of these is made of, in bytes
+    on_gpu: dict[str, float] = field(default_factory=dict)  # and what `gpu` is made of, where that is something else
 
 
 @dataclass
@@ -145,7 +146,7 @@ def _table(scale: Scale) -> Stage:
 def _reading(scale: Scale) -> float:
     """Bytes of all processes of a run with what they have read; what they map is there once."""
     each = k.PROCESS_BYTES + k.PAIRS_MEMORY_PER_DOCID * scale.docids
-    mapped = k.READING_FILE_PER_DOCID if scale.shards > 1 else 0.0
+    mapped = k.READING_FILE_PER_DOCID if scale.shards > 1 else k.HALF * scale.width  # one process holds the vectors
     return scale.shards * each + (k.READING_MEMORY_PER_DOCID + mapped) * scale.docids
 
 
@@ -156,8 +157,7 @@ def _features(scale: Scale) -> Stage:
     kept = k.HALF * scale.width * scale.docids
     copies = 2 if scale.shards > 1 else 1  # the cache, and the file that all processes map
     gpu = k.GPU_OTHER + k.FLOAT * scale.encoder[0] if scale.gpus else 0.0
-    memory = _reading(scale) + (0 if scale.shards > 1 else kept)
-    return Stage("encoder features", memory, gpu, copies * kept, seconds, {"vectors": kept})
+    return Stage("encoder features", _reading(scale), gpu, copies * kept, seconds, {"vectors": kept})
 
 
 def _training(scale: Scale) -> Stage:
@@ -195,7 +195,7 @@ def _shortlist(scale: Scale) -> Stage:
     rows = k.FLOAT * scale.rows * (scale.width + 1)
     memory = _reading(scale) + sum(parts.values()) + (0.0 if scale.gpus else scale.shards * rows)
     gpu = k.GPU_OTHER + rows + k.FLOAT * scale.encoder[0] if scale.gpus else 0.0
-    return Stage("shortlist", memory, gpu, parts["lists"], seconds, parts)
+    return Stage("shortlist", memory, gpu, parts["lists"], seconds, parts, {"rows": rows})
 
 
 def _tuning(scale: Scale) -> Stage:
@@ -229,11 +229,13 @@ def _warnings(scale: Scale, stages: list[Stage]) -> list[str]:
             if stage.gpu <= scale.gpu_memory:
                 continue
             needed = _least_gpus(scale, stage.name)
-            remedy = f"use {needed} GPUs or more" if needed else "more GPUs do not help: make the batch smaller"
-            largest = max(stage.parts, key=lambda name: stage.parts[name])
+            smaller = "make the batch smaller" if stage.name == "training" else "take larger ones"
+            remedy = f"use {needed} GPUs or more" if needed else f"more GPUs do not help: {smaller}"
+            parts = stage.on_gpu or stage.parts
+            largest = max(parts, key=lambda name: parts[name])
             out.append(
                 f"{stage.name} needs {stage.gpu / 1e9:.0f} GB per GPU, which has {scale.gpu_memory / 1e9:.0f} "
-                f"({largest}: {stage.parts[largest] / 1e9:.0f}): {remedy}"
+                f"({largest}: {parts[largest] / 1e9:.0f}): {remedy}"
             )
     if scale.memory:
         out += [
@@ -249,7 +251,7 @@ def _least_gpus(scale: Scale, name: str) -> int:
     """With how many GPUs a stage fits; 0 if with no number of them."""
     stage = {"encoder features": _features, "training": _training, "shortlist": _shortlist}[name]
     count = scale.gpus
-    while count < _MOST_GPUS:
+    while count < max(_MOST_GPUS, 4 * scale.gpus):
         count += 1 if count < 16 else count // 4
         if stage(replace(scale, gpus=count)).gpu <= scale.gpu_memory:
             return count

@@ -47,12 +47,12 @@ class MappedTexts(Sequence[str]):
             return [self[i] for i in range(*place.indices(len(self)))]
         if not 0 <= place < len(self):
             raise IndexError(place)
-        return self._content[self._offsets[place] : self._offsets[place + 1]].tobytes().decode()
+        return self._content[self._offsets[place] : self._offsets[place + 1]].tobytes().decode("utf-8", "surrogatepass")
 
 
 def packed(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """All bytes of some texts, and where each begins; at the end, where the last one ends."""
-    encoded = [text.encode() for text in texts]
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
     offsets = np.zeros(len(encoded) + 1, np.int64)
     np.cumsum([len(text) for text in encoded], out=offsets[1:])
     return np.frombuffer(b"".join(encoded), np.uint8), offsets
@@ -69,7 +69,7 @@ def read_together(
         return TrainingData.read(corpus, vocabulary, progress)
     if world.first:
         data = TrainingData.read(corpus, vocabulary, progress)
-        _write(data, path)
+        write_inputs(data, path)
         world.wait()
     else:
         world.wait()
@@ -78,7 +78,8 @@ def read_together(
     return data
 
 
-def _write(data: TrainingData, path: Path) -> None:
+def write_inputs(data: TrainingData, path: Path) -> None:
+    """The file that the other processes map."""
     arrays: dict[str, NDArray[Any]] = {name: getattr(data, name) for name in _ARRAYS}
     arrays |= {"tokens": data.tokens.ids, "token_offsets": data.tokens.offsets}
     for name in _TEXTS:
