@@ -1,7 +1,7 @@
 """evaluate: rankings and judgements come in; figures, and how sure they are, come out."""
 
 from pixnar.evaluate.compare import Row, compare
-from pixnar.evaluate.latency import Latency, latency
+from pixnar.evaluate.latency import Latency, latencies, latency
 from pixnar.evaluate.measures import per_query
 from pixnar.evaluate.metrics import mrr_at, recall_at, recalls, reciprocal_ranks, summary
 from pixnar.evaluate.run import Evaluation, evaluate
@@ -19,6 +19,7 @@ __all__ = [
     "bootstrap",
     "compare",
     "evaluate",
+    "latencies",
     "latency",
     "mrr_at",
     "paired_difference",

@@ -71,14 +71,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a system reached: means, a figure per query, latency; and when that was found out."""
+    """What a system reached: means and a figure per query; and when that was found out."""
 
     label: str
     figures: dict[str, float]
     per_query: dict[str, list[float]]
     queries: list[str] = field(default_factory=list)
     relevant: list[int] = field(default_factory=list)  # documents of each query
-    latency_ms: dict[str, float] | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     made: dict[str, Any] = field(default_factory=dict)
 
@@ -214,13 +213,12 @@ class Study:
         make: Callable[[], Retriever],
         *,
         measures: Sequence[str] = DEFAULT,
-        timed: bool = False,
         corpus: Corpus | None = None,
         facts: dict[str, Any] | None = None,
     ) -> Judged:
         """What a system reaches on the plan's split; `key` is what its figures depend on beside that."""
         plan, source = self.plan, corpus or self.corpus
-        asked = [source.name, plan.split, plan.queries, list(measures), plan.timed if timed else 0, key]
+        asked = [source.name, plan.split, plan.queries, list(measures), key]
         path = self.work / "judged" / f"{self.key(label, asked)}.json"
         if path.exists():
             known = Judged(**json.loads(path.read_bytes()))
@@ -234,7 +232,6 @@ class Study:
             plan.split,
             measures=measures,
             most=plan.queries,
-            timed=plan.timed if timed else 0,
             progress=self.progress,
         )
         made = Judged(
@@ -243,7 +240,6 @@ class Study:
             {name: values.tolist() for name, values in found.per_query.items()},
             list(found.judgements),
             [sum(grade > 0 for grade in grades.values()) for grades in found.judgements.values()],
-            None if found.latency is None else found.latency._asdict(),
             facts or {},
             {name: value for name, value in environment().items() if name in ("cpu", "commit", "date")},
         )
@@ -271,16 +267,14 @@ class Study:
         folder: Path,
         *,
         sources: str = "all",
-        timed: bool = False,
         **wishes: Any,
     ) -> Judged:
-        """The same for an index; what is timed has one thread, as the baselines have."""
+        """The same for an index."""
         facts = json.loads((folder / "manifest.json").read_bytes())["facts"]
         return self.judged(
             label,
             [folder.name, sources],
-            lambda: self.opened(folder, sources, threads=1 if timed else 0),
-            timed=timed,
+            lambda: self.opened(folder, sources),
             facts={name: facts.get(name) for name in ("vocabulary", "slots", "tokens_per_docid", "steps", "best_step")},
             **wishes,
         )
