@@ -200,4 +200,4 @@ def test_help_teaches() -> None:
     assert done.returncode == 0
     for expected in ("--min-count", "--max-memory", "default by corpus", "A corpus"):
         assert expected in " ".join(done.stdout.replace("│", " ").split())
-    assert pixnar("version").stdout.strip()
+    assert pixnar("version").stdout.strip() == pixnar("--version").stdout.strip() != ""

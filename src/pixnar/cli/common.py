@@ -22,7 +22,7 @@ _SETTINGS: dict[str, Any] = {
     "pretty_exceptions_enable": False,
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
-app = typer.Typer(help="Generative retrieval in one transformer pass.", **_SETTINGS)
+app = typer.Typer(**_SETTINGS)
 
 Threads = Annotated[int, typer.Option(help="Worker threads; 0 = all cores.", min=0)]
 Ray = Annotated[bool, typer.Option("--ray", help="Work in shards with Ray (extra scale); the same result.")]
