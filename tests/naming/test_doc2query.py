@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from pixnar.naming.doc2query import Doc2Query
 from tests.fit.corpora import WORDS
 from tests.model.tiny import save_encoder
 from tests.naming.corpora import passages
-from tests.naming.models import save_t5
+from tests.naming.models import save_bart, save_t5
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +58,30 @@ def test_models_that_cannot_ask(tmp_path: Path, asking: Asking) -> None:
         ) as caught:
             Doc2Query.load(replace(asking, model=name, device=device))
         assert "\n" not in str(caught.value)
+
+
+def test_models_and_tokenizers_that_do_not_belong_together(tmp_path: Path, asking: Asking) -> None:
+    small = save_t5(tmp_path / "small", ["one two"])
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(Path(asking.model) / name, small / name)
+    with pytest.raises(PixnarError, match=r"knows \d+ word pieces and its tokenizer \d+: they do not belong together"):
+        Doc2Query.load(replace(asking, model=str(small)))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (small / name).unlink()
+    with pytest.raises(PixnarError, match=r"has no tokenizer|cannot load the model"):
+        Doc2Query.load(replace(asking, model=str(small)))
+
+
+def test_a_model_with_few_places(tmp_path: Path, asking: Asking) -> None:
+    """BART has a vector for each place: texts are cut to what it has, and so are queries."""
+    folder = save_bart(tmp_path / "bart", [" ".join(WORDS)], places=16)
+    model = Doc2Query.load(replace(asking, model=str(folder), reads=400, longest=64), threads=1)
+    found = model.queries([" ".join(WORDS[:50]), WORDS[0]], 0)
+    assert all(len(query.split()) < 16 for queries in found for query in queries)
+
+
+def test_a_model_that_breaks_down_says_where(asking: Asking) -> None:
+    model = Doc2Query.load(asking, threads=1)
+    model._model.lm_head = torch.nn.Linear(3, 3)
+    with pytest.raises(PixnarError, match=r"failed at some of the documents 21 to 22: .*; if memory ran out, lower"):
+        model.queries(["a text", "another"], 20)

@@ -23,6 +23,20 @@ from tests.naming.corpora import passages, write_text_only
 from tests.naming.models import save_t5
 
 ROOT = Path(__file__).parents[2]
+_DIES_AT_THE_END = """
+import os, signal, sys
+from pixnar.corpus import open_corpus
+from pixnar.naming import make_docids, parts
+
+def kill(self, number, read=parts.Parts.read, seen=set()):
+    if number in seen:  # read once before, to see whether it is done; now it is being joined
+        os.kill(os.getpid(), signal.SIGKILL)
+    seen.add(number)
+    return read(self, number)
+
+parts.Parts.read = kill
+make_docids(open_corpus(sys.argv[1]), sys.argv[1] + "/docids.jsonl")
+"""
 
 
 def rows(path: Path) -> list[tuple[str, str]]:
@@ -235,3 +249,49 @@ def test_where_docids_go(tmp_path: Path) -> None:
     assert {row.doc_id for row in open_corpus(tmp_path / "marco").docids()} == {"1", "2"}
     with pytest.raises(PixnarError, match="give -o FILE"):
         target_of("irds:beir/scifact", None)
+
+
+def test_killed_while_the_file_is_put_together(tmp_path: Path) -> None:
+    """The last moment, in the corpus' own folder: the file is not there yet, and the next run ends what was begun."""
+    folder = write_text_only(tmp_path / "corpus", passages(12))
+    command = [sys.executable, "-c", _DIES_AT_THE_END, str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not (folder / "docids.jsonl").exists()
+    assert len(list((folder / "docids.jsonl.work").glob("*.docids"))) == 1
+    assert list((folder / "docids.jsonl.work").glob(".*.part"))  # half of the file
+    (folder / ".docids.jsonl.abc.part").touch()  # as an older release would have left it
+    whole = make_docids(open_corpus(folder), folder / "docids.jsonl")
+    assert sorted(os.listdir(folder)) == [".docids.jsonl.abc.part", "corpus.jsonl", "docids.jsonl"]
+    other = make_docids(open_corpus(folder), tmp_path / "whole.jsonl")
+    assert (whole, (folder / "docids.jsonl").read_bytes()) == (other, (tmp_path / "whole.jsonl").read_bytes())
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    folder = write_text_only(tmp_path / "corpus", passages(3))
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "docids.jsonl").symlink_to(tmp_path / "elsewhere" / "mine.jsonl")
+    make_docids(open_corpus(folder), folder / "docids.jsonl")
+    assert (folder / "docids.jsonl").is_symlink()
+    assert len(rows_of(tmp_path / "elsewhere" / "mine.jsonl")) > 3
+
+
+def test_what_fails_at_once_is_not_begun(tmp_path: Path) -> None:
+    """A slip of the pen does not stand in the way of the command that is meant."""
+    folder = write_text_only(tmp_path / "corpus", passages(6))
+    model = save_t5(tmp_path / "t5", [" ".join(WORDS)])
+    wish = Wish(sources=("model",), asking=Asking(model=str(tmp_path / "t6"), longest=4, device="cpu"))
+    with pytest.raises(PixnarError, match="cannot load the model"):
+        make_docids(open_corpus(folder), folder / "docids.jsonl", wish)
+    assert os.listdir(folder) == ["corpus.jsonl"]
+    right = replace(wish, asking=replace(wish.asking, model=str(model)))
+    (tmp_path / "queries.tsv").write_text("".join(f"{document.doc_id}\tzzz\n" for document in passages(6)))
+    filtered = Wish(sources=(str(tmp_path / "queries.tsv"),), finding=3)
+    with pytest.raises(PixnarError, match="of 6 queries none finds its document among the 3 best: raise --keep-only"):
+        make_docids(open_corpus(folder), folder / "docids.jsonl", filtered)
+    assert os.listdir(folder) == ["corpus.jsonl"]
+    (tmp_path / "all.jsonl.work").touch()
+    with pytest.raises(PixnarError, match="is a file, where a folder for the work is to be"):
+        make_docids(open_corpus(folder), tmp_path / "all.jsonl", right)
+    made = make_docids(open_corpus(folder), folder / "docids.jsonl", right)
+    assert made.made["model"] > 0

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,20 @@ def test_headings_of_the_row() -> None:
         assert titles(Document("d", "", "", {"headings": told}), 9) == ["Plant", "Leaves"]
     assert titles(Document("d", "Tea", "", {"headings": 7}), 9) == ["Tea"]
     assert titles(Document("d", "Tea", "# tea\n", {}), 9) == ["Tea"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "==" + " " * 50_000 + "b", "# a" + " " * 50_000 + "b", "# a" + "#" * 50_000 + "b", "." * 50_000 + "x",
+        "a." + "'" * 50_000 + "x", ".'" * 50_000, "<h1>" * 50_000, "# " + "<" * 50_000, "\n " * 50_000 + "x",
+        "w " * 20 + " " * 50_000 + "b",
+    ],
+)  # fmt: skip
+def test_no_text_takes_long(text: str) -> None:
+    """Of a text twice as long the work is twice as much: these took minutes and more when it was four times."""
+    began = time.process_time()
+    titles(Document("d", "Tea", text, {}), 5)
+    for sentence in split_sentences(text):
+        pieces(sentence)
+    assert time.process_time() - began < 3

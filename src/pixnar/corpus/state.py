@@ -22,6 +22,7 @@ def state_of_files(where: Path, *, but: Collection[Path] = ()) -> list[Any]:
     """The same for a file or a folder that is there."""
     out = {path.resolve() for path in but}
     files = sorted(path for path in where.rglob("*") if path.is_file()) if where.is_dir() else [where]
+    files = [path for path in files if not path.relative_to(where).name.startswith(".")]  # what a kill left behind
     kept = [path for path in files if not out.intersection([path.resolve(), *path.resolve().parents])]
     facts = [[str(path.relative_to(where)), path.stat().st_size, path.stat().st_mtime_ns] for path in kept]
     return [str(where.resolve()), facts]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import xxhash
@@ -50,12 +50,12 @@ class Doc2Query:
             precision = torch.bfloat16 if device.startswith("cuda") else torch.float32
             model = AutoModelForSeq2SeqLM.from_pretrained(asking.model, dtype=precision).to(device).eval()
         except (OSError, ValueError, ImportError, RuntimeError, AssertionError, SafetensorError) as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise PixnarError(
-                f"cannot load the model {asking.model}: {reason}; give the name or folder of a seq2seq model such as "
-                "doc2query/msmarco-t5-base-v1, and a device that is there"
+                f"cannot load the model {asking.model}: {_reason(error)}; give the name or folder of a seq2seq model "
+                "such as doc2query/msmarco-t5-base-v1, and a device that is there"
             ) from error
-        return cls(model, tokenizer, asking)
+        _check(asking.model, model, tokenizer)
+        return cls(model, tokenizer, _within(model, asking))
 
     def queries(self, texts: Sequence[str], place: int, done: Callable[[int], None] | None = None) -> list[list[str]]:
         """Queries for each text. `place` is the number of the first: it, the seed and the texts decide what is drawn.
@@ -72,7 +72,13 @@ class Doc2Query:
             seed = xxhash.xxh3_64_intdigest(f"{self._asking.seed} {place} {start}".encode()) & (2**63 - 1)
             with torch.random.fork_rng(), torch.inference_mode():
                 torch.manual_seed(seed)
-                drawn = self._drawn([texts[i] for i in rows])
+                try:
+                    drawn = self._drawn([texts[i] for i in rows])
+                except (RuntimeError, IndexError, ValueError) as error:
+                    raise PixnarError(
+                        f"the model {self._asking.model} failed at some of the documents {place + 1:,} to "
+                        f"{place + len(texts):,}: {_reason(error)}; if memory ran out, lower --batch"
+                    ) from error
             for row, found in zip(rows, drawn, strict=True):
                 out[row] = found
             if done:
@@ -100,3 +106,28 @@ class Doc2Query:
         said = [" ".join(text.split()) for text in self._tokenizer.batch_decode(ids, skip_special_tokens=True)]
         rows = [said[i : i + asking.per_document] for i in range(0, len(said), asking.per_document)]
         return [list(dict.fromkeys(filter(None, row))) for row in rows]
+
+
+def _check(name: str, model: Any, tokenizer: Any) -> None:
+    """Refuse a model whose tokenizer is missing or another model's, which would fail later, or silently."""
+    if len(set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)) < 2:
+        raise PixnarError(f"the model {name} has no tokenizer: its files (tokenizer.json, spiece.model …) are missing")
+    rows = model.get_input_embeddings().num_embeddings
+    if len(tokenizer) > rows:
+        raise PixnarError(
+            f"the model {name} knows {rows:,} word pieces and its tokenizer {len(tokenizer):,}: they do not belong "
+            "together; give the model with its own tokenizer"
+        )
+
+
+def _within(model: Any, asking: Asking) -> Asking:
+    """No more word pieces, read or written, than a model has places for; T5 has no such limit."""
+    places = getattr(model.config, "max_position_embeddings", None)
+    if not isinstance(places, int):
+        return asking
+    return replace(asking, reads=min(asking.reads, places), longest=min(asking.longest, places - 1))
+
+
+def _reason(error: Exception) -> str:
+    """What an error of another library says, in one line."""
+    return " ".join(str(error).split())[:400] or type(error).__name__

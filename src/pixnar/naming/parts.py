@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import json
+import os
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,9 +16,10 @@ from typing import IO, Any
 import xxhash
 
 from pixnar.errors import PixnarError
-from pixnar.storage import atomic_write
+from pixnar.storage import atomic_write, sync_folder
 
 _NOTE = "begun.json"
+_TOLD = ("documents", "unnamed", "dropped", "made")  # of a part, beside its lines
 
 
 @dataclass
@@ -25,6 +28,7 @@ class Part:
 
     documents: int = 0
     unnamed: int = 0  # documents without a docid
+    dropped: int = 0  # queries that did not find their document
     made: dict[str, int] = field(default_factory=dict)  # docids by source
     lines: list[bytes] = field(default_factory=list)
 
@@ -41,6 +45,8 @@ class Parts:
         folder = target.with_name(f"{target.name}.work")
         note = folder / _NOTE
         wanted = json.loads(json.dumps(settings))  # lists, not tuples, as in the note
+        if folder.exists() and not folder.is_dir():
+            raise PixnarError(f"{folder} is a file, where a folder for the work is to be: remove it")
         if not note.exists() and folder.exists() and any(path.suffix != ".part" for path in folder.iterdir()):
             raise PixnarError(
                 f"{folder} is not empty, and no docids were begun there: remove it or choose another output"
@@ -56,8 +62,8 @@ class Parts:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise PixnarError(f"cannot write {folder}: {error.strerror}; choose another output with -o") from error
-        for left in [*folder.glob("*.part"), *folder.glob(".*.part")]:  # what a kill interrupted
-            left.unlink()
+        for left in folder.glob("*.part"):  # what a kill interrupted
+            left.unlink(missing_ok=True)
         if not note.exists():
             with atomic_write(note) as file:
                 file.write(json.dumps(settings).encode())
@@ -66,7 +72,8 @@ class Parts:
     def write(self, number: int, part: Part) -> None:
         """Keep a part."""
         body = b"".join(part.lines)
-        head = {"documents": part.documents, "unnamed": part.unnamed, "made": part.made, "xxh3": _sum(body)}
+        told = {name: getattr(part, name) for name in _TOLD}
+        head = {**told, "xxh3": _sum(body)}
         with atomic_write(self._path(number)) as file:
             file.write(json.dumps(head).encode() + b"\n" + body)
 
@@ -77,19 +84,38 @@ class Parts:
                 head, body = json.loads(file.readline()), file.read()
             if head["xxh3"] != _sum(body):
                 return None
-            return Part(head["documents"], head["unnamed"], head["made"], body.splitlines(keepends=True))
+            return Part(**{name: head[name] for name in _TOLD}, lines=body.splitlines(keepends=True))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def finish(self, target: Path, count: int) -> None:
-        """Put the parts together into the file they are for, whole or not at all, and clear up."""
-        with atomic_write(target) as raw, _packed(raw, target) as file:
+        """Put the parts together into the file they are for, whole or not at all, and clear up.
+
+        They are joined in our own folder: what a kill leaves there is cleared away by the next run, and is no new file
+        of a corpus.
+        """
+        whole = self.folder / "whole"
+        with atomic_write(whole) as raw, _packed(raw, target) as file:
             for number in range(count):
                 part = self.read(number)
                 if part is None:
                     raise PixnarError(f"{self._path(number)} was changed by somebody else: run the command again")
                 file.writelines(part.lines)
+        place = Path(os.path.realpath(target))  # a link stays a link
+        try:
+            os.replace(whole, place)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            with atomic_write(place) as file, open(whole, "rb") as made:  # the link leads to another disk
+                shutil.copyfileobj(made, file)
+        sync_folder(place.parent)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def forget(self, *, all_of_it: bool = False) -> None:
+        """Remove the folder, if no part was done or there is nothing in any: that is no work to go on with."""
+        if all_of_it or not any(self.folder.glob("*.docids")):
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:07}.docids"
@@ -110,6 +136,7 @@ def total(parts: Iterable[Part]) -> Part:
     for part in parts:
         out.documents += part.documents
         out.unnamed += part.unnamed
+        out.dropped += part.dropped
         for source, count in part.made.items():
             out.made[source] = out.made.get(source, 0) + count
     return out

@@ -28,7 +28,7 @@ from pixnar.progress import Progress
 from pixnar.storage import atomic_write, check_writable
 from pixnar.vocab.normalize import normalize
 
-_VERSION = 1  # of what the sources make of a text: work of another release does not go on
+_VERSION = 2  # of what the sources make of a text: work of another release does not go on
 _PART = 2048  # documents
 _BATCHES = 8  # of a model make a part
 
@@ -55,7 +55,13 @@ def make_docids(
     if path.exists() and path.stat().st_size and not overwrite:
         raise PixnarError(f"{path} is there already: choose another output with -o, or give --overwrite to replace it")
     check_writable(path)
-    return _Run(corpus, path, wanted, overwrite, threads, progress).all()
+    run = _Run(corpus, path, wanted, overwrite, threads, progress)
+    try:
+        return run.all()
+    except PixnarError:
+        run.close()
+        run.parts.forget()
+        raise
 
 
 class _Run:
@@ -81,11 +87,16 @@ class _Run:
             self._tell((number + 1) * self.size)
         summary = total(made)
         if not sum(summary.made.values()):
-            raise MissingPartError(f"{self.corpus.name}: no docid came of it; {self._why_none()}")
-        for lookup in self._lookups.values():
-            lookup.close()
+            self.parts.forget(all_of_it=True)
+            raise MissingPartError(f"{self.corpus.name}: no docid came of it; {self._why_none(summary)}")
+        self.close()
         self.parts.finish(self.target, len(made))
         return summary
+
+    def close(self) -> None:
+        """Let go of the files of queries, if any were opened."""
+        for lookup in self.__dict__.pop("_lookups", {}).values():
+            lookup.close()
 
     def _settings(self) -> dict[str, Any]:
         folder = self.target.with_name(f"{self.target.name}.work")
@@ -109,7 +120,10 @@ class _Run:
                 for text in found:
                     docid = " ".join(text.split())
                     key = normalize(docid)
-                    if not key or key in seen or not self._passes(source, docid, first + i):
+                    if not key or key in seen:
+                        continue
+                    if not self._passes(source, docid, first + i):
+                        part.dropped += 1
                         continue
                     seen.add(key)
                     part.made[source] = part.made.get(source, 0) + 1
@@ -182,9 +196,17 @@ class _Run:
     def _texts(self) -> Iterator[str]:
         return map(_text, self.corpus.documents(self.progress))
 
-    def _why_none(self) -> str:
-        if self.wish.files:
+    def _why_none(self, summary: Part) -> str:
+        wish = self.wish
+        if summary.dropped:
+            return (
+                f"of {summary.dropped:,} queries none finds its document among the {wish.finding} best: raise "
+                "--keep-only-finding or leave it out, or look at what the queries say"
+            )
+        if wish.files:
             return "the ids in the files are perhaps not those of its documents"
+        if MODEL in wish.sources and any(text.strip() for text in self._texts()):
+            return f"the model {wish.asking.model} wrote nothing for any text: try another, or another source"
         return "its documents have neither titles nor text; give it docids (docs/corpus.md)"
 
 

@@ -15,7 +15,7 @@ from pixnar.vocab.normalize import normalize
 LONGEST = 12  # words of a sentence; longer ones are cut, where they can be, at commas
 
 _QUOTES = "\"'”’»)\\]"
-_END = re.compile(rf"[.!?…]+[{_QUOTES}]*(?=\s)|[。！？]+[{_QUOTES}」』]*|\n\s*\n")
+_END = re.compile(rf"(?<![.!?…])[.!?…]++[{_QUOTES}]*+(?=\s)|[。！？]+[{_QUOTES}」』]*|\n\s*\n")  # one try for a run
 _LAST_WORD = re.compile(r"[^\W\d_]+$")
 _CLAUSE = re.compile(r"(?<=[,;:])\s+|\s+(?=[(–—])|(?<=[、，；：])")
 _ABBREVIATED = (
@@ -63,7 +63,7 @@ def pieces(sentence: str, longest: int = LONGEST) -> list[str]:
     if len(sentence.split()) <= longest:
         return [sentence]
     parts: list[list[str]] = [[]]
-    for clause in filter(None, _CLAUSE.split(sentence)):
+    for clause in filter(None, _CLAUSE.split(" ".join(sentence.split()))):
         row = clause.split()
         if len(parts[-1]) + len(row) > longest:
             parts += [row[i : i + longest] for i in range(0, len(row), longest)]

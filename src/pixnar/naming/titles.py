@@ -8,17 +8,14 @@ from typing import Any
 
 from pixnar.corpus import Document
 
-_HEADING = re.compile(
-    r"^[ ]{0,3}\#{1,6}[ \t]+(?P<markdown>[^\n]+?)[ \t]*\#*[ \t]*$"
-    r"|^={2,6}[ \t]*(?P<wiki>[^\n=]+?)[ \t]*={2,6}[ \t]*$"
-    r"|^(?P<underlined>[^\n]+)\n[ ]{0,3}(?:={3,}|-{3,})[ \t]*$"
-    r"|<h[1-6]\b[^>]*>(?P<html>.*?)</h[1-6]\s*>"
-    r"|(?:\A|\n[ \t]*\n)(?P<alone>[^\n]{1,80})(?=\n[ \t]*\n\s*\S)",
-    re.MULTILINE | re.DOTALL | re.IGNORECASE,
-)
-_TAG = re.compile(r"<[^>]*>")
+_MARKDOWN = re.compile(r" {0,3}#{1,6}[ \t]")
+_UNDERLINE = re.compile(r" {0,3}(?:={3,}|-{3,})[ \t]*")
+_HTML = re.compile(r"<(/?)h[1-6]\b[^<>]*>", re.IGNORECASE)
+_TAG = re.compile(r"<[^<>]*>")
 _SENTENCE_END = (".", "!", ",", ";", "。", "！")
 _LONGEST = 12  # words of a line that may be a heading because it stands alone
+_WIDEST = 80  # its characters
+_MOST = 400  # characters of any heading: what is longer is text whose mark was left open
 
 
 def titles(document: Document, most: int) -> list[str]:
@@ -40,11 +37,49 @@ def _headings(document: Document) -> Iterator[str]:
     told: Any = document.metadata.get("headings")
     rows = told.splitlines() if isinstance(told, str) else told if isinstance(told, list) else []
     yield from filter(None, (" ".join(row.split()) for row in rows if isinstance(row, str)))
-    for found in _HEADING.finditer(document.text.replace("\r\n", "\n")):
-        heading = " ".join(_TAG.sub(" ", found.group(found.lastgroup or 0)).split())
-        if found.lastgroup == "alone" and (
-            heading.endswith(_SENTENCE_END) or heading.startswith(("#", "=")) or len(heading.split()) > _LONGEST
-        ):
-            continue
+    text = document.text.replace("\r\n", "\n")
+    for _, heading in sorted([*_marked_lines(text), *_marked_html(text)]):
+        told = " ".join(_TAG.sub(" ", heading[:_MOST]).split()) if len(heading) <= _MOST else ""
+        if told:
+            yield told
+
+
+def _marked_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines that are headings by their own marks, by the line below, or by standing alone; and where they begin."""
+    lines = text.split("\n")
+    blank = [not line.strip() for line in lines]
+    last = max((i for i, empty in enumerate(blank) if not empty), default=0)
+    place = 0
+    for i, line in enumerate(lines):
+        heading = _by_marks(line)
+        if not heading and i + 1 < len(lines) and _UNDERLINE.fullmatch(lines[i + 1]):
+            heading = line.strip()
+        alone = (i == 0 or blank[i - 1]) and i < last and blank[i + 1] and len(line) <= _WIDEST
+        if not heading and alone and not line.lstrip().startswith(("#", "=")):
+            said = line.strip()
+            heading = "" if said.endswith(_SENTENCE_END) or len(said.split()) > _LONGEST else said
         if heading:
-            yield heading
+            yield place, heading
+        place += len(line) + 1
+
+
+def _by_marks(line: str) -> str:
+    """What a Markdown or wiki heading says; of other lines nothing."""
+    if mark := _MARKDOWN.match(line):
+        return line[mark.end() :].strip(" \t").rstrip("#").rstrip(" \t")
+    bare = line.rstrip(" \t")
+    inner = bare.strip("=")
+    before, after = len(bare) - len(bare.lstrip("=")), len(bare) - len(bare.rstrip("="))
+    return inner.strip() if 2 <= before <= 6 and 2 <= after <= 6 and "=" not in inner else ""
+
+
+def _marked_html(text: str) -> Iterator[tuple[int, str]]:
+    """What stands between <h1> and </h1>, and where."""
+    opened: re.Match[str] | None = None
+    for tag in _HTML.finditer(text):
+        if tag.group(1):
+            if opened:
+                yield opened.start(), text[opened.end() : tag.start()]
+            opened = None
+        else:
+            opened = opened or tag
