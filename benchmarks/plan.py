@@ -86,17 +86,90 @@ def reading_stage(home: Path, docids: int) -> dict[str, float]:
     data = TrainingData.read(open_corpus(home / "corpus"), vocabulary)
     count = len(data.docids)
     seconds, after = time.process_time() - began, resident_mb()
-    pairs = data.pairs()
-    pairs.batch(0, 128)
-    drawn = resident_mb()
     write_inputs(data, home / "inputs")
     return {
         "tokens_per_docid": float(data.tokens.lengths.mean()),
         "bytes_per_docid": (after - before) * 1e6 / count,
-        "pairs_bytes_per_docid": (drawn - after) * 1e6 / count,
         "file_bytes_per_docid": (home / "inputs").stat().st_size / count,
         "seconds_per_docid": seconds / count,
     }
+
+
+def pairs_stage(home: Path, docids: int) -> dict[str, float]:
+    """Memory per docid of the pairs of an epoch, at the most: while the second one is drawn. More docids, more sure."""
+    from pixnar.train.pairs import Pairs
+
+    count = 50 * docids
+    docid = np.arange(count)
+    document = docid // DOCIDS_PER_DOCUMENT
+    before = _peak_bytes()
+    pairs = Pairs(count, docid, document)
+    pairs.batch(0, 1024)
+    pairs.batch(pairs.steps_per_epoch(1024), 1024)
+    return {"docids": count, "bytes_per_docid": (_peak_bytes() - before) / count}
+
+
+def processor_stage(home: Path, docids: int) -> dict[str, float]:
+    """What every process does for each step beside the products, at the size of a large run: draw, and copy."""
+    import torch
+
+    from pixnar.model.losses import Sampler
+    from pixnar.train.step import copied
+
+    chance = np.random.default_rng(0)
+    tokens, sample, batch, candidates = 5_000_000, 65_536, 1024, 24_000
+    sampler = Sampler(chance.zipf(1.5, tokens).clip(1, 10**7), sample)
+    wanted = torch.from_numpy(chance.integers(0, tokens, batch * SLOTS + candidates))
+    own = np.sort(chance.integers(0, tokens, (batch, 12)), 1).ravel()
+    owner, known = np.repeat(np.arange(batch), 12), np.sort(chance.choice(tokens, candidates, replace=False))
+    return {
+        "draw_seconds_per_token": _best(lambda: sampler.draw(wanted), 5) / (sample + len(wanted)),
+        "copy_seconds_per_cell": _best(lambda: copied(own, owner, batch, known), 5) / (batch * candidates),
+    }
+
+
+def plain_stage(home: Path, docids: int) -> dict[str, float]:
+    """The peak of a step without the ranking loss, in gradients of the head."""
+    return {"gradients": _gradients(ranking=False)}
+
+
+def ranking_stage(home: Path, docids: int) -> dict[str, float]:
+    """The same with what the ranking loss asks of the head."""
+    return {"gradients": _gradients(ranking=True)}
+
+
+def _gradients(ranking: bool) -> float:
+    import torch
+
+    from pixnar.model.head import PhraseHead
+    from pixnar.model.losses import Weights, losses
+    from pixnar.model.optim import RowAdam
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    total = 200_000
+    head = PhraseHead(torch.zeros(total, WIDTH), torch.zeros(total))
+    optimizer = RowAdam(head.parameters())
+    x = torch.randn(16, 5, WIDTH, requires_grad=True)
+    targets, ids = torch.randint(0, total, (16, 4)), torch.unique(torch.randint(0, total, (300,)))
+    small = PhraseHead(torch.zeros(99, WIDTH), torch.zeros(99))
+    losses(x[:1], targets[:1] % 99, small).l1.backward()  # type: ignore[no-untyped-call]  # torch loads some things late
+    before = _peak_bytes()
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss = losses(x, targets, head).total(Weights())
+        if ranking:
+            logits, log_z = head.logits_of(x[:, 0], ids), head.log_z(x[:, 0])
+            loss = loss + (logits - log_z[:, None]).amax(1).mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return (_peak_bytes() - before) / (4 * total * WIDTH)
+
+
+def _peak_bytes() -> float:
+    """The most memory of this process so far; what getrusage tells begins at that of the process that started it."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return 1024.0 * int(line.split()[1])
 
 
 def evidence_stage(home: Path, docids: int) -> dict[str, float]:
@@ -185,6 +258,10 @@ STAGES: dict[str, Callable[[Path, int], dict[str, Any]]] = {
     "vocabulary": vocabulary_stage,
     "table": table_stage,
     "reading": reading_stage,
+    "pairs": pairs_stage,
+    "processor": processor_stage,
+    "plain": plain_stage,
+    "ranking": ranking_stage,
     "evidence": evidence_stage,
     "encoder": encoder_stage,
     "head": head_stage,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import resource
 import stat
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pixnar.errors import FileFormatError, PixnarError
-from pixnar.storage import atomic_write, container_kind, read_container, write_container
+from pixnar.storage import atomic_write, container_kind, read_container, reserve, write_container
 
 ARRAYS: dict[str, NDArray[Any]] = {
     "small": np.arange(7, dtype=np.uint8),
@@ -148,3 +149,19 @@ def test_where_one_cannot_write(tmp_path: Path) -> None:
         pass
     with pytest.raises(PixnarError, match="does not exist; create it"), atomic_write(tmp_path / "no" / "x"):
         pass
+
+
+def test_room_is_reserved_or_refused(tmp_path: Path) -> None:
+    """A limit on the size of files stands for a full disk: without room a mapped file would end the process."""
+    reserve(tmp_path / "small", 5000)
+    assert (tmp_path / "small").read_bytes() == bytes(5000)
+    assert (tmp_path / "small").stat().st_blocks * 512 >= 5000
+    reserve(tmp_path / "none", 0)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        with pytest.raises(PixnarError, match=r"cannot write .*large: .*; make room there or choose another place"):
+            reserve(tmp_path / "large", 1 << 21)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not (tmp_path / "large").exists()

@@ -114,6 +114,18 @@ def _unwritable(target: Path, error: OSError) -> PixnarError:
     return PixnarError(f"cannot write {target}: {error.strerror or error}; make room there or choose another place")
 
 
+def reserve(path: Path, size: int) -> None:
+    """Make a file of so many zero bytes that have their room on the disk: who maps a file without room may be ended."""
+    try:
+        with open(path, "wb") as file:
+            if size and hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            file.truncate(size)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise _unwritable(path, error) from error
+
+
 def sync_folder(folder: Path) -> None:
     """Make a rename inside `folder` survive a power cut."""
     fd = os.open(folder, os.O_RDONLY)

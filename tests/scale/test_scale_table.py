@@ -70,6 +70,18 @@ def test_any_number_of_workers(ray_crew: RayCrew, home: Path, tmp_path: Path, wo
     assert contents(tmp_path / "made") == contents(home / "plain")
 
 
+def test_workers_that_work_in_another_folder(
+    ray_crew: RayCrew, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vocabulary = Vocabulary.load(home / "plain" / "vocabulary-000001.pixnar")
+    (tmp_path / "between").mkdir()
+    monkeypatch.chdir(home)
+    made = os.path.relpath(tmp_path / "made")
+    in_shards.build_table("corpus", vocabulary, made, ray_crew, Path(os.path.relpath(tmp_path / "between")), least=1000)
+    build_table("corpus", vocabulary, tmp_path / "plain")  # a table says what its corpus was called
+    assert contents(tmp_path / "made") == contents(tmp_path / "plain")
+
+
 def test_killed_workers_change_nothing(ray_crew: RayCrew, home: Path, tmp_path: Path) -> None:
     vocabulary = Vocabulary.load(home / "plain" / "vocabulary-000001.pixnar")
     built = 0

@@ -117,6 +117,17 @@ def test_killed_workers_change_nothing(ray_crew: RayCrew, corpus: Path, expected
     assert os.listdir(tmp_path) == ["saved.vocab"]
 
 
+def test_workers_that_work_in_another_folder(
+    ray_crew: RayCrew, corpus: Path, expected: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names are told to workers in full: theirs is the folder in which Ray was started."""
+    (tmp_path / "mine").symlink_to(corpus)
+    (tmp_path / "between").mkdir()
+    monkeypatch.chdir(tmp_path)
+    made = build_vocabulary(["mine"], ray_crew, Path("between"), BuildOptions(4096), least=1000)
+    assert saved(made, tmp_path) == expected
+
+
 def test_a_folder_of_text_files(corpus: Path, tmp_path: Path) -> None:
     """A folder without a corpus is one of shards, on both paths; blank lines and order count for nothing."""
     texts = list(docid_texts([corpus])[0])[:1000]

@@ -35,6 +35,7 @@ from pixnar.scoring import ScoreRule
 from pixnar.shortlist.learn import Options, learn
 from pixnar.train import checkpoint, log
 from pixnar.train.pairs import Pairs
+from pixnar.train.step import Objective, Step
 from tests.fit.corpora import WORDS, write_small
 from tests.model.tiny import save_encoder
 from tests.train import runs
@@ -49,6 +50,12 @@ RUNS: dict[str, dict[str, Any]] = {
     "fine-tuned": {"steps": 4, "fine_tune": 0.5, "softmax": "sampled", "sample": 60},
     "mask tokens, plain Adam": {"steps": 2, "design": "mask", "optimizer": "adam"},
     "odd batches, accumulated": {"steps": 2, "batch": 7, "accumulate": 2, "negatives": 2, "order": "any"},
+}
+STEPS: dict[str, dict[str, Any]] = {
+    "full, frozen": {},
+    "full, live, any order": {"live": True, "order": "any"},
+    "sampled, live": {"live": True, "sample": 40},
+    "mask tokens": {"live": True, "design": "mask"},
 }
 CHAINED = {"steps": 9, "softmax": "sampled", "sample": 40}
 CHAIN = ((2, 3), (1, 5), (4, 7), (2, 0))  # processes, and the step before which the last of them is killed
@@ -143,6 +150,28 @@ def trained(made: runs.World, folder: Path, wish: dict[str, Any], world: World) 
         "total": model.head.total,
         "shapes": sorted(map(list, {tuple(shape) for shape in seen})),
     }
+
+
+def gradients(made: runs.World, wish: dict[str, Any], world: World) -> dict[str, Any]:
+    """Of one step, as they come: Adam would move the weights alike if all of them were twice as large."""
+    model = model_of(made, wish.get("design", "mlp"), world)
+    data, live = made.data, wish.get("live", False)
+    sampler = Sampler(data.token_counts(), wish["sample"]) if "sample" in wish else None
+    model.head.sparse = sampler is not None
+    model.eval()
+    model.encoder.requires_grad_(live)
+    world.copy_first([*model.slots.parameters(), *model.encoder.parameters()])
+    rule = ScoreRule(order=wish.get("order", "bag"))
+    step = Step(model, data, data.pairs(), Objective(Weights()), rule, made.priors, sampler)
+    loss, _ = step(3, 9, live=live)
+    loss.backward()  # type: ignore[no-untyped-call]
+    body = [part.grad for part in (*model.slots.parameters(), *model.encoder.parameters()) if part.grad is not None]
+    world.add_up(body)
+    assert model.head.bias is not None
+    head = [part.grad.to_dense().tolist() for part in (model.head.rows, model.head.bias) if part.grad is not None]
+    assert step.ranking_scale.grad is not None
+    return {"rows": head[0], "bias": head[1], "body": [part.flatten().tolist() for part in body],
+            "scale": float(step.ranking_scale.grad)}  # fmt: skip
 
 
 def killed_at(step: int, rank: int, world: World) -> None:
@@ -274,11 +303,14 @@ def main(folder: Path) -> None:
     """All of the above; leaves found.json."""
     torch.set_num_threads(1)
     made = small(folder)
-    out: dict[str, Any] = {"runs": {}, "shortlists": {}, "widest": {}}
+    out: dict[str, Any] = {"runs": {}, "gradients": {}, "shortlists": {}, "widest": {}}
     for name, wish in RUNS.items():
         for size in SIZES:
             home = folder / name / str(size)
             out["runs"].setdefault(name, {})[size] = group(size, lambda w, h=home, y=wish: trained(made, h, y, w), home)  # type: ignore[misc]
+    for name, wish in STEPS.items():
+        found = {size: group(size, lambda w, y=wish: gradients(made, y, w), folder / "steps") for size in SIZES}  # type: ignore[misc]
+        out["gradients"][name] = found
     for size in SIZES:
         model = folder / "full" / "1" / "model"
         out["shortlists"][size] = group(size, lambda w, m=model: shortlists(made, m, w), folder / "lists")  # type: ignore[misc]

@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
@@ -19,7 +20,7 @@ from safetensors.numpy import load_file
 from pixnar.errors import PixnarError
 from pixnar.model.world import ALONE, World
 from pixnar.train import checkpoint
-from tests.train.groups import CHAIN, RUNS
+from tests.train.groups import CHAIN, RUNS, STEPS
 
 ROOT = Path(__file__).parents[2]
 NEAR = 1e-4
@@ -64,6 +65,23 @@ def test_the_same_losses_and_weights_as_one_process(found: dict[str, Any], home:
     for key, value in mine.items():
         assert theirs[key] == pytest.approx(value, abs=2e-4), key  # moved by 1e-3 a step
     assert not (home / name / size / ".dev-rows").exists()
+
+
+@pytest.mark.parametrize("size", ["2", "4"])
+@pytest.mark.parametrize("name", list(STEPS))
+def test_the_same_gradients_as_one_process(found: dict[str, Any], name: str, size: str) -> None:
+    """Losses alone would not show a wrong factor: Adam takes steps of the same size whatever it is."""
+    one, many = found["gradients"][name]["1"][0], found["gradients"][name][size]
+    assert all("rows" in told for told in [one, *many]), str(many)[-2000:]
+    for part in ("rows", "bias"):
+        whole = np.concatenate([np.array(told[part]) for told in many])
+        assert np.abs(one[part]).max() > 0
+        assert whole == pytest.approx(np.array(one[part]), rel=NEAR, abs=NEAR * np.abs(one[part]).max())
+    for told in many:
+        assert told["scale"] == pytest.approx(one["scale"], rel=NEAR)
+        assert len(told["body"]) == len(one["body"]) > 0
+        for theirs, mine in zip(told["body"], one["body"], strict=True):
+            assert theirs == pytest.approx(mine, rel=NEAR, abs=1e-6 + NEAR * np.abs(mine).max())
 
 
 def test_the_recall_of_a_head_in_shards(found: dict[str, Any]) -> None:

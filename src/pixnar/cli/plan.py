@@ -26,6 +26,7 @@ def plan(
     softmax: Annotated[str, typer.Option(help="full or sampled.")] = "full",
     sample: Annotated[int, typer.Option(help="Tokens of the sampled softmax.", min=1)] = 65_536,
     optimizer: Annotated[str, typer.Option(help="Of the rows: rows or adam.")] = "rows",
+    ranking: Annotated[bool, typer.Option(help="With the ranking loss on documents (train.ranking).")] = True,
     fine_tune: Annotated[float, typer.Option(help="Share of the run that trains the encoder.", min=0, max=1)] = 0.0,
     gpus: Annotated[int, typer.Option(help="GPUs, a process each; 0: none.", min=0)] = 0,
     processes: Annotated[int, typer.Option(help="Processes, where there are no GPUs.", min=1)] = 1,
@@ -36,6 +37,9 @@ def plan(
     json_file: JsonFile = None,
 ) -> None:
     """What every stage of a fit needs: memory, GPU memory, disk, hours. Nothing is run or read.
+
+    Batch, sample and softmax default to what runs of millions of docids want, not to a recipe's own values; the last
+    line is the command that fits so.
 
     [bold]pixnar plan --docids 170e6 --vocab 5e6 --width 768 --gpus 8[/bold]
     """
@@ -61,6 +65,7 @@ def plan(
             softmax=softmax,
             sample=sample,
             optimizer=optimizer,
+            ranking=ranking,
             fine_tune=fine_tune,
             gpus=gpus,
             processes=processes,

@@ -69,7 +69,9 @@ class BeirFolder:
         shards = sorted(file for file in (self._folder / "docids").glob("*.jsonl*") if _is_json(file))
         if shards and find_file(self._folder, "docids.jsonl"):
             raise CorpusError(f"{self._folder} has both docids.jsonl and docids/*.jsonl; remove one of them")
-        return shards or [need_file(self._folder, "docids.jsonl", 'rows {"_id": …, "docid": …}')]
+        return shards or [
+            need_file(self._folder, "docids.jsonl", 'rows {"_id": …, "docid": …}, or make it: pixnar docids')
+        ]
 
     def queries(self, stage: str, progress: Progress | None) -> Iterator[Batch[Query]]:
         """All queries of all splits."""

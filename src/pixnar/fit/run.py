@@ -50,6 +50,7 @@ from pixnar.progress import Progress
 from pixnar.recipe import Recipe, to_dict
 from pixnar.recipe import Shortlist as ShortlistWish
 from pixnar.scoring import Priors, ScoreRule
+from pixnar.search import Decoder
 from pixnar.shortlist.lists import Shortlist
 from pixnar.storage import atomic_write, put_in_place
 from pixnar.train.data import TrainingData
@@ -288,11 +289,14 @@ class _Fit:
         if frozen and len(some) and self.world.first:
             pooled = self.features.vectors(some.texts).astype(np.float32)
 
-        first = Engine(table, scorer_of(model, priors, rule), Ngrams(data.vocabulary), Units.of([]))
+        decoder: Decoder | None = None  # of the first check; a scorer has a copy of the rows, and is not kept
 
         def evaluate(current: Nar) -> float:
+            nonlocal decoder
             x = x_of(current, some.texts, pooled)
-            engine = first.with_scorer(scorer_of(current, priors, rule))
+            scorer = scorer_of(current, priors, rule)
+            engine = Engine(table, scorer, Ngrams(data.vocabulary), Units.of([]), made=decoder)
+            decoder = engine.decoder
             return docid_mrr(engine, engine.queries(some.texts, x, x[:, 0]), some.relevant)
 
         home = self.work / "training"

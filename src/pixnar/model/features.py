@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from pixnar.errors import FileFormatError
 from pixnar.model.encoder import Encoder
 from pixnar.model.world import World
 from pixnar.progress import Progress
-from pixnar.storage import read_container, write_container
+from pixnar.storage import read_container, reserve, write_container
 
 _KIND, _VERSION = "features", 1
 _CHUNK = 8192  # texts in a file: what an interruption can cost
@@ -72,7 +73,7 @@ class FeatureCache:
         """
         shape = (sum(map(len, kinds)), self.encoder.width)
         if world.first:
-            np.memmap(path, np.float16, "w+", shape=shape)
+            reserve(path, 2 * math.prod(shape))
         world.wait()
         out = np.memmap(path, np.float16, "r+", shape=shape)
         before = 0

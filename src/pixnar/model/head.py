@@ -21,8 +21,8 @@ class PhraseHead(nn.Module):
     `log_z_sampled` give the rows sparse gradients, so a step with a sampled loss never holds V × d of them.
 
     A head may hold a shard: rows `first` … `first + len(rows)` out of `total`. Ids are always those of the whole
-    vocabulary. An id outside the shard selects a zero row and scores 0, so the sum over shards of `select` and
-    `logits_at` is the whole head's; the log Z of the shards go through `merge_log_z`. Every answer passes through
+    vocabulary. An id outside the shard selects a zero row and scores 0, so the sum over shards of `logits_at` is
+    the whole head's; the log Z of the shards are added up by their exponentials. Every answer passes through
     `add_shards` or `merge_shards`, which do nothing here: a head over several processes (`ShardedHead`) overrides the
     two with all-reduces that can be differentiated, and the losses work unchanged.
     """
@@ -88,12 +88,6 @@ class PhraseHead(nn.Module):
             bias = self.bias.detach().float().cpu().numpy()
         return rows, bias
 
-    def shard(self, first: int, last: int) -> PhraseHead:
-        """A new head with a copy of the rows of ids `first` up to, not including, `last`."""
-        piece = slice(first - self.first, last - self.first)
-        bias = None if self.bias is None else self.bias.detach()[piece].clone()
-        return PhraseHead(self.rows.detach()[piece].clone(), bias, first=first, total=self.total, sparse=self.sparse)
-
     def merge_shards(self, log_z: Tensor) -> Tensor:
         """The whole log Z from this shard's part; here they are the same."""
         return log_z
@@ -129,11 +123,6 @@ class PhraseHead(nn.Module):
         rows, bias = self._select(ids)
         log_z = self._log_z_of(x, ids, rows, bias, log_weights, chunk)
         return log_z, F.embedding(positions, rows), None if bias is None else bias[positions]
-
-    def select(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        """rows[ids] and bias[ids]; the gradient is sparse if `sparse`."""
-        rows, bias = self._select(ids)
-        return self.add_shards(rows), None if bias is None else self.add_shards(bias)
 
     def logits_at(self, x: Tensor, ids: Tensor) -> Tensor:
         """The logit of each of ids [N, K] for its x [N, d]; gathers N × K rows."""

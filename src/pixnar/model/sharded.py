@@ -19,7 +19,7 @@ from torch import Tensor
 from pixnar.model.head import PhraseHead
 from pixnar.model.logsumexp import chunked_logsumexp, wide
 from pixnar.model.world import World
-from pixnar.storage import sync_folder
+from pixnar.storage import reserve, sync_folder
 
 _DRAWN = 4096  # rows drawn at a time; the numbers come out as if they were drawn in one go
 
@@ -119,7 +119,7 @@ def write_whole(head: PhraseHead, path: Path) -> Callable[[], PhraseHead]:
     shape = (head.total, head.width)
     world, last = head.world, head.first + len(head.rows)
     if world.first:
-        np.memmap(path, np.float32, "w+", shape=shape)
+        reserve(path, 4 * math.prod(shape))
     world.wait()
     rows, bias = head.arrays()
     whole = np.memmap(path, np.float32, "r+", shape=shape)
@@ -153,11 +153,11 @@ def save_shards(path: Path, head: PhraseHead, others: Mapping[str, Tensor]) -> N
     header, offsets = _header(shapes)
     aside = path.with_name(f".{path.name}.part")
     if world.first:
-        with open(aside, "wb") as file:
-            file.write(header)
-            file.truncate(max(end for _, end in offsets.values()))
+        reserve(aside, max(end for _, end in offsets.values()))
     world.wait()
     with open(aside, "rb+") as file:
+        if world.first:
+            file.write(header)
         for name, part in parts.items():
             file.seek(offsets[name][0] + head.first * part[0].nbytes)
             part.tofile(file)

@@ -25,7 +25,7 @@ TABLE_MEMORY = 0.7e9
 # process the pairs of an epoch.
 READING_MEMORY_PER_DOCID = 544.0
 READING_FILE_PER_DOCID = 90.2
-PAIRS_MEMORY_PER_DOCID = 86.0
+PAIRS_MEMORY_PER_DOCID = 140.0  # while the next epoch is drawn; 86 the rest of the time
 READING_CORE_SECONDS = 12.1e-6
 
 # Evidence and BM25 over docids alone; text makes them larger: plan.json.
@@ -36,7 +36,11 @@ EVIDENCE_CORE_SECONDS = 17.6e-6
 # Arithmetic of one core: plan.json, in seconds of the processor.
 CORE_FLOPS_HEAD = 1.03e11
 CORE_FLOPS_ENCODER = 8.8e10
-SAMPLED_SECONDS_PER_STEP = 0.006  # beside the products: drawing, merging, gathering
+SAMPLED_SECONDS_PER_STEP = 0.006  # beside the products: merging, gathering
+CANDIDATES = 6  # docids of a document that the ranking loss looks at
+RANKING_GRADIENTS = 1.02  # of the size of the head's own, at the peak of a step with the full softmax
+DRAW_SECONDS_PER_TOKEN = 3.7e-7  # of a sampled softmax, from millions of tokens
+COPY_SECONDS_PER_CELL = 4.9e-10  # of the copy distribution: inputs x candidate tokens
 HOST_BANDWIDTH = 1.5e10  # bytes a second that a core reads and writes (assumed)
 
 # Listing the best tokens of the vectors c_i, beside the products: a throw-away script, 128 vectors of 384, lists of

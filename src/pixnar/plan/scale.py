@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pixnar.errors import PixnarError
-from pixnar.plan.constants import ENCODERS
+from pixnar.plan.constants import CANDIDATES, ENCODERS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,7 @@ class Scale:
     softmax: str = "full"
     sample: int = 2048
     optimizer: str = "rows"
+    ranking: bool = True  # the ranking loss on documents
     fine_tune: float = 0.0
     lists: int = 0
     list_tokens: int = 0
@@ -65,6 +66,11 @@ class Scale:
     def rows(self) -> int:
         """Rows of the head in the largest shard; the end of a docid has one, too."""
         return -(-(self.vocab + 1) // self.shards)
+
+    @property
+    def candidates(self) -> float:
+        """Distinct tokens of the docids that the ranking loss of a step looks at."""
+        return min(self.vocab, CANDIDATES * self.batch * self.tokens_per_docid) if self.ranking else 0.0
 
     @property
     def shortlist(self) -> tuple[int, int]:

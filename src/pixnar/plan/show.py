@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from pixnar.plan.scale import Scale
 from pixnar.plan.stages import Plan, Stage, step_seconds
 
 
@@ -28,8 +29,30 @@ def show(made: Plan, console: Console | None = None) -> None:
     each = step_seconds(scale)
     slowest = ", ".join(f"{name} {value * 1e3:,.1f}" for name, value in each.items() if value)
     out.print(f"training, {scale.n_steps:,} steps of {scale.batch:,} pairs; milliseconds of a step: {slowest}")
+    out.print(f"to fit so: {command(scale)}", highlight=False)
     for warning in made.warnings:
         out.print(f"does not fit: {warning}", style="bold red", highlight=False)
+
+
+def command(scale: Scale) -> str:
+    """The fit that a plan is about: its dials are not the recipe's own.
+
+    >>> command(Scale(docids=10, vocab=9, gpus=2, steps=5))
+    'torchrun --nproc-per-node 2 -m pixnar fit CORPUS -o INDEX --minutes 0 --set vocab.size=9 --set train.batch=128 \
+--set train.softmax=full --set train.optimizer=rows --set train.steps=5'
+    """
+    dials: dict[str, object] = {"vocab.size": scale.vocab, "train.batch": scale.batch, "train.softmax": scale.softmax}
+    if scale.softmax == "sampled":
+        dials["train.sample"] = scale.sample
+    dials["train.optimizer"] = scale.optimizer
+    dials["train.steps"] = scale.n_steps
+    if scale.fine_tune:
+        dials["train.fine_tune"] = scale.fine_tune
+    if not scale.ranking:
+        dials["train.ranking"] = 0
+    start = f"torchrun --nproc-per-node {scale.shards} -m pixnar" if scale.shards > 1 else "pixnar"
+    told = " ".join(f"--set {name}={value}" for name, value in dials.items())
+    return f"{start} fit CORPUS -o INDEX --minutes 0 {told}"
 
 
 def parts(stage: Stage) -> str:

@@ -110,22 +110,29 @@ def step_seconds(scale: Scale) -> dict[str, float]:
     """Seconds of one step of training: the head's products, moving its rows, the encoder, what processes exchange."""
     pairs, width = scale.batch * (scale.slots + 1), scale.width
     tokens = scale.vocab + 1 if scale.softmax == "full" else scale.sample + scale.batch * scale.slots
-    products = 8 * (pairs + scale.batch) * tokens * width  # twice forward and backward: logits are made again
+    ranked = scale.batch if scale.ranking else 0  # x_0's log Z once more
+    products = 8 * (pairs + ranked) * tokens * width  # twice forward and backward: logits are made again
     moved = sum(head_bytes(scale).values())
     encoder = scale.fine_tune * 6 * scale.batch * scale.pieces * scale.encoder[1]
     sent = 0.0
     if scale.shards > 1:
         sent = 4 * k.FLOAT * pairs * width + 2 * scale.fine_tune * k.FLOAT * scale.encoder[0]
+    cores = scale.cores
+    host = k.COPY_SECONDS_PER_CELL * scale.batch * scale.candidates  # every process does this for the whole batch
+    if scale.softmax == "sampled":
+        host += k.DRAW_SECONDS_PER_TOKEN * (scale.sample + scale.batch * scale.slots + scale.candidates)
+    host *= max(1.0, scale.shards / cores)
     if scale.gpus:
         speed, bandwidth, link = k.GPU_SHARE * scale.gpu_flops * scale.gpus, k.GPU_BANDWIDTH, k.GPU_LINK
-        return {"head": products / speed, "rows": moved / bandwidth, "encoder": encoder / speed, "sent": sent / link}
-    cores = scale.cores
+        on_gpu = {"head": products / speed, "rows": moved / bandwidth, "encoder": encoder / speed}
+        return on_gpu | {"sent": sent / link, "processor": host}
     fixed = k.SAMPLED_SECONDS_PER_STEP if scale.softmax == "sampled" else 0.0
     return {
         "head": products / (k.CORE_FLOPS_HEAD * cores) + fixed,
         "rows": moved * scale.shards / (k.HOST_BANDWIDTH * cores),
         "encoder": encoder / (k.CORE_FLOPS_ENCODER * cores),
         "sent": sent * scale.shards / k.HOST_BANDWIDTH,
+        "processor": host,
     }
 
 
@@ -169,8 +176,9 @@ def _training(scale: Scale) -> Stage:
         kept = 34 if scale.gpus else 68
         parts["activations"] = kept * each * scale.pieces * scale.width * layers
     parts["slots' vectors"] = 6 * k.FLOAT * scale.batch * (scale.slots + 1) * scale.width
-    distinct = min(scale.vocab, 6 * scale.batch * scale.tokens_per_docid)
-    parts["ranking"] = 4 * k.FLOAT * scale.batch * distinct
+    parts["ranking"] = 4 * k.FLOAT * scale.batch * scale.candidates
+    if scale.ranking and scale.softmax == "full":  # log Z and the candidates' rows bring gradients of their own
+        parts["ranking"] += k.RANKING_GRADIENTS * parts["gradient"]
     parts["pieces of logits"] = k.CHUNK_BYTES if scale.gpus else k.CHUNK_BYTES_CPU
     device = sum(parts.values())
     one = sum(step_seconds(scale).values())

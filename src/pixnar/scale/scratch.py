@@ -21,7 +21,7 @@ from pixnar.errors import PixnarError
 def scratch_folder(where: Path) -> Iterator[Path]:
     """A new folder in `where`, for as long as the block runs."""
     try:
-        folder = Path(tempfile.mkdtemp(prefix=".pixnar-ray-", dir=where))
+        folder = Path(tempfile.mkdtemp(prefix=".pixnar-ray-", dir=os.path.abspath(where)))  # workers work elsewhere
     except OSError as error:
         raise PixnarError(
             f"cannot make a scratch folder in {where}: {error.strerror}; name one with --scratch that all workers see"

@@ -59,7 +59,7 @@ def find_input(
         known = found.known_documents(progress)
         if known is not None:
             known.contains([])  # sorts them, once for all
-        return Input(cut_files(files, parts, least), known, True)
+        return Input(cut_files([Path(os.path.abspath(file)) for file in files], parts, least), known, True)
     for name in found:
         if name == "-":
             raise CorpusError("standard input cannot be cut into shards: give files or a folder, or leave out --ray")

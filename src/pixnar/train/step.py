@@ -138,13 +138,7 @@ class Step:
         if not self.rule.copy:
             return None
         own, owner = self.data.ngrams_of(inputs)
-        counts = np.bincount(owner, minlength=len(inputs))
-        known = ids.cpu().numpy()
-        places = np.minimum(np.searchsorted(known, own), len(known) - 1)
-        hit = known[places] == own
-        out = np.full((len(inputs), len(known)), _NOT_COPIED, np.float32)
-        out[owner[hit], places[hit]] = -np.log(counts[owner[hit]])
-        return torch.from_numpy(out).to(ids.device)
+        return torch.from_numpy(copied(own, owner, len(inputs), ids.cpu().numpy())).to(ids.device)
 
     def _also_right(self, batch: Epoch, candidates: _Candidates) -> Tensor:
         """Candidates that the input names, too, beside the one it is paired with: neither right nor wrong."""
@@ -155,6 +149,20 @@ class Step:
             out[i] = np.isin(candidates.documents, documents[begin[i] : end[i]])
             out[i] &= candidates.documents != batch.documents[i]
         return torch.from_numpy(out).to(self.model.device)
+
+
+def copied(own: Ints, owner: Ints, inputs: int, known: Ints) -> NDArray[np.float32]:
+    """Log probability of each `known` token (sorted) for each of some inputs: even over the tokens an input holds.
+
+    >>> copied(np.array([3, 5]), np.array([1, 1]), 2, np.array([3, 4])).round(1).tolist()
+    [[-10000.0, -10000.0], [-0.7, -10000.0]]
+    """
+    counts = np.bincount(owner, minlength=inputs)
+    places = np.minimum(np.searchsorted(known, own), len(known) - 1)
+    hit = known[places] == own
+    out = np.full((inputs, len(known)), _NOT_COPIED, np.float32)
+    out[owner[hit], places[hit]] = -np.log(counts[owner[hit]])
+    return out
 
 
 @dataclass(frozen=True)
