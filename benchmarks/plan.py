@@ -181,12 +181,15 @@ def evidence_stage(home: Path, docids: int) -> dict[str, float]:
     owners = [i // DOCIDS_PER_DOCUMENT for i in range(len(texts))]
     count = owners[-1] + 1
     began = time.process_time()
-    pairs = list(zip(owners, texts, strict=True))
-    DocumentEvidence.build(load_vocabulary(home / "vocabulary"), pairs, count).save(home / "evidence")
+    vocabulary, pairs = load_vocabulary(home / "vocabulary"), list(zip(owners, texts, strict=True))
+    before = _peak_bytes()
+    DocumentEvidence.build(vocabulary, pairs, count).save(home / "evidence")
+    peak = _peak_bytes() - before
     Bm25.build(texts, owners, join=True, n_documents=count).save(home / "bm25")
     return {
         "evidence_bytes": (home / "evidence").stat().st_size / len(texts),
         "bm25_bytes": (home / "bm25").stat().st_size / len(texts),
+        "peak_bytes": peak / len(texts),
         "seconds_per_docid": (time.process_time() - began) / len(texts),
     }
 

@@ -32,6 +32,7 @@ READING_CORE_SECONDS = 12.1e-6
 EVIDENCE_BYTES = 84.6
 BM25_BYTES = 67.4
 EVIDENCE_CORE_SECONDS = 17.6e-6
+EVIDENCE_MEMORY_PER_DOCID = 1180.0  # at the peak of building it
 
 # Arithmetic of one core: plan.json, in seconds of the processor.
 CORE_FLOPS_HEAD = 1.03e11
