@@ -2,7 +2,7 @@
 
 Queries of a corpus are searched in the plain way on one thread, then by one and two workers of Ray Data; files must be
 the same bytes. The index is served plainly, by one replica of Ray Serve, and in two parts; a client asks one query at a
-time. Then workers of a batch search are killed at random moments, until so many have been.
+time. Then workers of a batch search are killed at random moments, until so many have been. Any difference is an error.
 
     python -m pixnar.benchmarks.ray_search demo/index demo/corpus --json build/ray_search.json
 """
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from pixnar.benchmarks.http_client import Connection, get
+from pixnar.benchmarks.kill_workers import processes
 from pixnar.benchmarks.serve_process import ServeProcess, spread
 
 from pixnar.corpus import open_corpus
@@ -71,6 +72,39 @@ def main() -> None:
                 with atomic_write(given.json) as file:
                     file.write(json.dumps(found, indent=1).encode() + b"\n")
     print(json.dumps(found, indent=1))
+    if wrong := different(found):
+        raise SystemExit(f"not the same as the plain way: {', '.join(wrong)}")
+
+
+def different(found: dict[str, Any]) -> list[str]:
+    """The measures where something came out other than in the plain way."""
+    same = {
+        "parts": found["parts"]["identical"] == found["parts"]["queries"],
+        "serve": found["serve"]["identical"],
+        "kills": found["kills"]["same_bytes"] == found["kills"]["runs"],
+        "batch": found["batch"]["same_bytes"],
+    }
+    return [name for name, is_same in same.items() if not is_same]
+
+
+class Processor:
+    """Processor seconds of this process and all below it; those that have ended count as they were last looked at.
+
+    They tell more than the clock on a busy machine.
+    """
+
+    def __init__(self) -> None:
+        self._seen = processes()
+        self._before = sum(self._seen.values())
+
+    def look(self, *_: int) -> None:
+        """Note what each has taken; workers are gone when their work is done."""
+        self._seen |= processes()
+
+    def seconds(self) -> float:
+        """What was taken since the beginning."""
+        self.look()
+        return float(sum(self._seen.values()) - self._before)
 
 
 def cut(index: Path, home: Path, texts: list[str]) -> dict[str, Any]:
@@ -84,22 +118,29 @@ def cut(index: Path, home: Path, texts: list[str]) -> dict[str, Any]:
 
 
 def batches(index: Path, home: Path, queries: int) -> dict[str, Any]:
-    """Queries a second; opening the index is part of it, and starting actors; starting Ray is told apart."""
+    """Queries a second; opening the index is part of it, and starting actors; starting Ray is told apart.
+
+    Processor seconds are those of all processes, Ray's own included.
+    """
     found: dict[str, Any] = {}
 
-    def run(name: str, workers: RayWorkers | None) -> None:
-        began = time.perf_counter()
-        out = home / f"{name}.parquet"
-        search_file(index, home / "queries.jsonl", out, Wish(batch=64), workers=workers, threads=1)
+    def run(name: str, workers: int) -> None:
+        taken, began = Processor(), time.perf_counter()
+        out, made = home / f"{name}.parquet", RayWorkers(workers, watch=taken.look) if workers else None
+        search_file(index, home / "queries.jsonl", out, Wish(batch=64), workers=made, threads=1)
         seconds = time.perf_counter() - began
-        found[name] = {"seconds": round(seconds, 2), "queries_per_second": round(queries / seconds, 1)}
+        found[name] = {
+            "seconds": round(seconds, 2),
+            "queries_per_second": round(queries / seconds, 1),
+            "cpu_seconds": round(taken.seconds(), 2),
+        }
 
-    run("plain", None)
+    run("plain", 0)
     began = time.perf_counter()
     with connected(2):
         found["seconds_to_start_ray"] = round(time.perf_counter() - began, 2)
-        run("ray_1_worker", RayWorkers(1))
-        run("ray_2_workers", RayWorkers(2))
+        run("ray_1_worker", 1)
+        run("ray_2_workers", 2)
     whole = (home / "plain.parquet").read_bytes()
     found["same_bytes"] = all(
         (home / f"ray_{name}.parquet").read_bytes() == whole for name in ("1_worker", "2_workers")
@@ -132,6 +173,7 @@ def kills(index: Path, home: Path, wanted: int) -> dict[str, Any]:
                 home / "again.parquet",
                 Wish(batch=32),
                 workers=RayWorkers(2, watch=watch),
+                overwrite=True,
             )
             runs += 1
             same += (home / "again.parquet").read_bytes() == expected

@@ -9,15 +9,17 @@ from typing import Annotated
 
 import typer
 
-from pixnar.cli.common import SkipBadRows, Threads, app, tell_skipped
+from pixnar.cli.common import (
+    Ray,
+    RayAddress,
+    RayWorkers,
+    SkipBadRows,
+    Threads,
+    app,
+    check_ray,
+    tell_skipped,
+)
 from pixnar.cli.search import FullVocabulary, IndexPath, Sources
-from pixnar.errors import PixnarError
-
-Ray = Annotated[bool, typer.Option("--ray", help="Let Ray do the work: for many machines; one is as fast without.")]
-Workers = Annotated[int, typer.Option(help="With --ray: processes that search; 0 = one for each core.", min=0)]
-RayAddress = Annotated[
-    str | None, typer.Option(help="With --ray: a cluster that runs, e.g. auto; without, one is started here.")
-]
 
 
 @app.command("search-batch")
@@ -38,12 +40,13 @@ def search_batch(
     full: FullVocabulary = False,
     sources: Sources = "all",
     ray: Ray = False,
-    workers: Workers = 0,
+    workers: RayWorkers = None,
     ray_address: RayAddress = None,
     threads: Threads = 0,
     skip_bad_rows: SkipBadRows = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Start anew where an unfinished run with other settings lies.")
+        bool,
+        typer.Option("--overwrite", help="Replace what is there, also an unfinished run with other settings."),
     ] = False,
 ) -> None:
     """Search for every query of a file; a run that was stopped goes on when it is started again.
@@ -54,19 +57,16 @@ def search_batch(
     Rows of query_id, rank, doc_id, score and docid, in the order of the queries: the same bytes with Ray and without,
     whatever the number of workers, and whichever of them died on the way.
     """
-    import os
-
     from pixnar.corpus import Skipped
     from pixnar.progress import show_progress
     from pixnar.scale.batch import Wish, search_file
 
-    if not ray and (workers or ray_address):
-        raise PixnarError("--workers and --ray-address are for Ray: say --ray, or leave them out")
+    check_ray(ray, workers, ray_address)
     made = None
     if ray:
-        from pixnar.scale.batch_ray import RayWorkers
+        from pixnar.scale import batch_ray
 
-        made = RayWorkers(workers or os.cpu_count() or 1, ray_address, threads or 1)
+        made = batch_ray.RayWorkers(workers, ray_address, threads or 1)
     began, skipped = time.perf_counter(), Skipped()
     with show_progress(transient=True) as progress:
         count = search_file(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from pixnar import _native
@@ -30,6 +31,15 @@ from pixnar.vocab import TargetVocabulary, load_vocabulary
 LONGEST_DOCID = 1 << 16  # tokens
 _MEMORY = "a table in memory"
 Found = TypeVar("Found")
+
+
+def part_of(doc_id: str, parts: int) -> int:
+    """The part of a cut table that a document belongs to, known or new: by its id alone, on every machine.
+
+    >>> [part_of(doc_id, 3) for doc_id in ("d1", "d2", "d3")]
+    [0, 1, 0]
+    """
+    return xxhash.xxh3_64_intdigest(word_bytes(doc_id)) % parts
 
 
 class LengthCount(NamedTuple):
@@ -112,6 +122,13 @@ class DocidTable:
     def meta(self) -> dict[str, Any]:
         """What was noted when the table was built."""
         return dict(self._disk.manifest.meta) if self._disk else {}
+
+    @property
+    def state(self) -> str:
+        """A short name for what it holds: another one after every change."""
+        if self._disk is None:
+            raise PixnarError("a table in memory has no name for what it holds: build it on disk")
+        return f"{self._disk.position.chain:016x}"
 
     @property
     def indexed(self) -> bool:
@@ -245,6 +262,7 @@ class DocidTable:
             documents=list(documents),
         )
         _check(change, self.vocab_size)
+        self._check_part(change)
         # What is in memory is what a reader of the file will see: a tuple in metadata is a list from now on.
         change = Change.from_bytes(change.to_bytes())
         with self._changing:
@@ -287,23 +305,29 @@ class DocidTable:
                     self._write_compacted(self._disk, threads, progress)
                     self._use(*_read(folder, verify=False))
 
+    def owners(self, parts: int) -> NDArray[np.int64]:
+        """The part that each document belongs to, by their numbers, those that are gone included."""
+        return np.fromiter((part_of(doc_id, parts) for doc_id in self._ids()), np.int64)
+
     def write_part(
         self,
         path: str | os.PathLike[str],
-        mine: Callable[[str], bool],
+        mine: NDArray[np.bool_],
+        part: Mapping[str, Any],
         *,
         threads: int = 0,
         progress: Progress | None = None,
     ) -> DocidTable:
-        """Write a table of some documents, chosen by their ids, and of the docids that name them, as they are now.
+        """Write a table of some documents, chosen by their numbers, and of the docids that name them, as they are now.
 
-        It has the vocabulary of this one, its spellings, and the keys that a filter may name here.
+        It has the vocabulary of this one, its spellings, and the keys that a filter may name here. It notes which
+        `part` it is: its `number`, `of` how many, and of which `cut`.
         """
         with self._changing:
             if self._disk is None:
                 raise PixnarError("a table in memory cannot be written in parts: build it on disk")
             disk, folder = self._disk, TableFolder(path)
-            kept = self._there() & np.fromiter(map(mine, self._ids()), np.bool_)
+            kept = self._there() & mine
             keys = {*self.snapshot().documents.columns.keys, *self.snapshot().new_keys}
             with folder.building(overwrite=False) as generation:
                 link_or_copy(disk.folder.file(disk.manifest, "vocabulary"), folder.new_file("vocabulary", generation))
@@ -317,7 +341,7 @@ class DocidTable:
                     index=self.indexed,
                     spelled=self.spelled,
                     vocabulary=folder.sealed("vocabulary", generation),
-                    meta=disk.manifest.meta,
+                    meta=disk.manifest.meta | {"part": dict(part)},
                     threads=threads,
                     progress=progress,
                 )
@@ -358,8 +382,23 @@ class DocidTable:
             raise PixnarError(
                 f"{folder.path} has been built again with another vocabulary: open it again, with a model for it"
             )
+        if disk.manifest.meta.get("part") != manifest.meta.get("part"):
+            raise PixnarError(f"{folder.path} is of another cut now: open it again, with all parts of that cut")
         self._use(overlay, disk)
         return True
+
+    def _check_part(self, change: Change) -> None:
+        """Searches ask for a document in its own part only: it must not be in another."""
+        part = self.meta.get("part")
+        if part is None:
+            return
+        for doc_id in [*(doc_id for doc_id, _ in change.add), *(document.doc_id for document in change.documents)]:
+            owner = part_of(doc_id, part["of"])
+            if owner != part["number"]:
+                raise PixnarError(
+                    f"document {shown(doc_id)} belongs to part {owner} of {part['of']}, {self._name} is part "
+                    f"{part['number']}: add it there"
+                )
 
     def _compacted_in_memory(self, threads: int, progress: Progress | None) -> Generation:
         kept = self._there()

@@ -215,7 +215,8 @@ def _tuning(scale: Scale) -> Stage:
     searches = search * (400 * _TRIES + _DEV) / scale.cores
     seconds = k.EVIDENCE_CORE_SECONDS * scale.docids + full + searches
     held = max(sum(parts.values()), k.EVIDENCE_MEMORY_PER_DOCID * scale.docids)  # it is built before dev is searched
-    return Stage("evidence, choices on dev", _reading(scale) + held, 0.0, parts["evidence"] + parts["bm25"], seconds, parts)
+    memory, disk = _reading(scale) + held, parts["evidence"] + parts["bm25"]
+    return Stage("evidence, choices on dev", memory, 0.0, disk, seconds, parts)
 
 
 def _index(scale: Scale) -> Stage:

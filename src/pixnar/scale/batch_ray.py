@@ -1,21 +1,24 @@
 """Pieces of a batch search made by Ray Data: a pool of actors that each open the index once.
 
 A piece is a row that goes through the pool: its place in the file of queries goes in, its bytes come out. What an actor
-was at when it died is made again by another, and is the same bytes.
+was at when it died is made again by another, and is the same bytes. Ray Data would go on like that without end, so it
+is counted how often each piece was begun.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pixnar.errors import PixnarError
-from pixnar.scale.batch import Piece, Wish, answered, open_index
-from pixnar.scale.cluster import connected
+from pixnar.index import Index
+from pixnar.scale.batch import Order, Piece, answered, open_index
+from pixnar.scale.cluster import RETRIES, connected
 
 _MOST_BLOCKS = 2000
 Watch = Callable[[int, int], None]
@@ -25,23 +28,26 @@ Watch = Callable[[int, int], None]
 class RayWorkers:
     """Makes pieces on a Ray cluster, which is started here unless an address is given.
 
-    The index and the work folder must lie where every worker sees them, under the same names. `watch` is told the
-    number of each piece and the process that made it.
+    Without a number of workers there is one for each processor of the cluster. The index and the work folder must lie
+    where every worker sees them, under the same names. `watch` is told the number of each piece and the process that
+    made it.
     """
 
-    workers: int = 1
+    workers: int | None = None
     address: str | None = None
     threads: int = 1  # of each worker
     watch: Watch | None = None
 
-    def __call__(self, index: Path, queries: Path, wish: Wish, pieces: Sequence[Piece]) -> Iterator[tuple[int, bytes]]:
+    def __call__(self, order: Order, pieces: Sequence[Piece]) -> Iterator[tuple[int, bytes]]:
         """See `Workers`."""
-        # Ray Data's actors make the core write a warning about what cannot happen here: their owner lives on
+        # Ray Data's actors make the core write a warning about what cannot happen here: their owner lives on.
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-        with connected(self.workers, self.address):
-            yield from self._made(index, queries, wish, pieces)
+        with contextlib.ExitStack() as stack:
+            with _hushed():
+                crew = stack.enter_context(connected(self.workers, self.address))
+            yield from self._made(order, pieces, crew.workers)
 
-    def _made(self, index: Path, queries: Path, wish: Wish, pieces: Sequence[Piece]) -> Iterator[tuple[int, bytes]]:
+    def _made(self, order: Order, pieces: Sequence[Piece], workers: int) -> Iterator[tuple[int, bytes]]:
         import ray
         from ray.data import ActorPoolStrategy, DataContext
 
@@ -52,10 +58,10 @@ class RayWorkers:
         given = ray.data.from_items(rows, override_num_blocks=min(len(rows), _MOST_BLOCKS))
         made = given.map_batches(
             _Searcher,
-            fn_constructor_args=(str(index.resolve()), str(queries.resolve()), asdict(wish), self.threads),
+            fn_constructor_args=(order, self.threads, ray.remote(num_cpus=0)(_Tries).remote(), RETRIES),
             batch_size=1,
             batch_format="numpy",
-            compute=ActorPoolStrategy(size=min(self.workers, len(rows))),
+            compute=ActorPoolStrategy(size=min(workers, len(rows))),
             num_cpus=1,
         )
         try:
@@ -72,23 +78,57 @@ class RayWorkers:
             ) from error
 
 
-class _Searcher:
-    """An actor: it opens the index when it starts, and makes pieces."""
+@contextlib.contextmanager
+def _hushed() -> Iterator[None]:
+    """Nothing of this process reaches standard error: Ray's core writes there that it was told to write little."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
-    def __init__(self, index: str, queries: str, wish: dict[str, Any], threads: int) -> None:
-        self._threads = threads
-        self._queries, self._wish, self._error = Path(queries), Wish(**wish), ""
-        try:
-            self._index = open_index(index, self._wish)
-        except (PixnarError, OSError) as error:
-            self._error = str(error)
+
+class _Tries:
+    """An actor: it counts who begins which piece, and outlives them."""
+
+    def __init__(self) -> None:
+        self._begun: Counter[int] = Counter()
+
+    def begin(self, number: int) -> int:
+        """How often a piece was begun, with this time."""
+        self._begun[number] += 1
+        return self._begun[number]
+
+
+@dataclass
+class _Searcher:
+    """An actor: it makes pieces. It opens the index with the first, so that a death of opening counts as well."""
+
+    order: Order
+    threads: int
+    tries: Any
+    retries: int
+    index: Index | None = field(default=None, init=False)
 
     def __call__(self, rows: dict[str, Any]) -> dict[str, Any]:
-        content, error = b"", self._error
+        content, error = b"", ""
         piece = Piece(*(int(rows[name][0]) for name in ("number", "begin", "end")))
-        if not error:
-            try:
-                content = answered(self._index, self._queries, self._wish, piece, self._threads)
-            except (PixnarError, OSError) as failure:
-                error = str(failure)
+        try:
+            content = self.made(piece)
+        except (PixnarError, OSError) as failure:
+            error = str(failure)
         return {"number": [piece.number], "content": [content], "error": [error], "process": [os.getpid()]}
+
+    def made(self, piece: Piece) -> bytes:
+        import ray
+
+        if ray.get(self.tries.begin.remote(piece.number)) > self.retries + 1:
+            raise PixnarError(
+                f"searching: {self.retries + 1} workers died over the same job: give them more memory, or use fewer "
+                "workers"
+            )
+        self.index = self.index or open_index(self.order)
+        return answered(self.index, self.order, piece, self.threads)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Container, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +16,10 @@ from pixnar.head import HeadRows
 from pixnar.index import manifest
 from pixnar.index.engine import DOCIDS as BY_DOCIDS
 from pixnar.index.engine import Engine, Expanded, Query, Top, Wanted
-from pixnar.index.files import DOCIDS, HEAD
+from pixnar.index.files import HEAD
 from pixnar.index.opening import open_engine
 from pixnar.scale.merge import Found
-from pixnar.scale.shards import read_places
+from pixnar.scale.shards import Shards, read_places
 from pixnar.scoring import ScoreRule
 from pixnar.search import SlotScores
 from pixnar.search.hits import Tokens
@@ -77,12 +76,14 @@ class Part:
         self.engine, self.places = engine, places
 
     @classmethod
-    def open(cls, folder: Path, *, sources: str = "all", mapped: bool = True, warm_up: bool = False) -> Part:
-        """Open what `split` wrote; of the phrase rows nothing is read."""
-        content = manifest.read_manifest(folder)
+    def open(
+        cls, shards: Shards, number: int, *, sources: str = "all", mapped: bool = True, warm_up: bool = False
+    ) -> Part:
+        """Open one part of what `split` wrote; of the phrase rows nothing is read."""
+        content, folder = shards.check(number), shards.parts[number]
         rows = HeadRows.load(folder / HEAD, verify=False)
         with contextlib.nullcontext() if mapped else in_memory():
-            table = DocidTable.open(folder / DOCIDS)
+            table = shards.table(number)
             rule = ScoreRule.from_dict(content["rule"])
             engine = open_engine(
                 folder,
@@ -92,7 +93,9 @@ class Part:
                 shortlist=False,
                 warm_up=warm_up,
             )
-            return cls(engine, read_places(folder))
+            places = read_places(folder)
+        shards.check(number)  # the folder may have been replaced while it was read
+        return cls(engine, places)
 
     @property
     def table(self) -> DocidTable:

@@ -2,7 +2,8 @@
 
 The routes, limits and answers are those of `pixnar.serve`: each replica runs its app, with a queue of its own. Of an
 index in parts, the front encodes and scores a query once and asks a replica of every part. A part whose replica dies is
-asked again, and another replica answers the same: nobody notices but by the time it took.
+asked again, and another replica answers the same: nobody notices but by the time it took. All of them are of the cut
+that was there at the start: a replica that finds another one does not start, and what needs it is refused.
 """
 
 from __future__ import annotations
@@ -38,9 +39,12 @@ from pixnar.serve.replies import to_json
 from pixnar.storage import in_memory
 
 NAME = "pixnar"
+_LOOK = 0.2  # seconds between looks whether to stop
 _PAUSE, _LONGEST = 0.05, 1.0  # seconds before a call to a part whose replica died is made again; each time twice that
 _MORE = 64  # requests that a replica takes in beyond those that may wait: it turns them away itself
+_SHARE = 0.8  # of the time of a request, after which a part is given up: who asked is told so while there still is time
 _WARM_UPS = 5
+_START = 3600.0  # seconds until all replicas must be up: reading a large part from a slow disk takes minutes
 
 
 @dataclass(frozen=True)
@@ -53,29 +57,48 @@ class Cluster:
 
 def serve_on_ray(folder: Path, settings: Settings, cluster: Cluster) -> None:
     """Serve an index, or the parts of one, until the process is told to end."""
-    log = Log()
     stop = threading.Event()
-    with deployed(folder, settings, cluster) as address:
-        for sig in (signal.SIGTERM, signal.SIGINT):  # Ray has put handlers of its own in place, which end in a crash
-            signal.signal(sig, lambda number, _: stop.set())
-        log("serving", index=str(folder), address=address, replicas=cluster.replicas, ray=True)
+    for sig in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(sig, lambda number, _: stop.set())
+    # Ray would put handlers of its own in place of these, which end in a crash: in the main thread, and natively.
+    os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(_serve, folder, settings, cluster, stop).result()
+
+
+def _serve(folder: Path, settings: Settings, cluster: Cluster, stop: threading.Event) -> None:
+    log = Log()
+    with deployed(folder, settings, cluster, stop) as address:
+        if not stop.is_set():
+            log("serving", index=str(folder), address=address, replicas=cluster.replicas, ray=True)
         stop.wait()
         log("stopping")
     log("stopped")
 
 
 class deployed:  # noqa: N801 - it is used as a function
-    """Deploy an index, or the parts of one; gives the address, and takes the deployment down at the end."""
+    """Deploy an index, or the parts of one; gives the address, and takes the deployment down at the end.
 
-    def __init__(self, folder: Path, settings: Settings, cluster: Cluster) -> None:
+    With `stop` set it does not wait until all replicas are up.
+    """
+
+    def __init__(self, folder: Path, settings: Settings, cluster: Cluster, stop: threading.Event | None = None) -> None:
         self._folder, self._settings, self._cluster = folder, settings, cluster
-        parts = len(Shards.open(folder).parts) if is_shards(folder) else 0
-        if not parts:
-            Index.load(folder, sources=settings.sources)  # what is wrong with it is told here, in one line
-        elif settings.keys or settings.device:
+        self._stop, self._begun = stop or threading.Event(), False
+        self._shards = Shards.open(folder) if is_shards(folder) else None
+        parts = self._shards.parts if self._shards else []
+        if parts and (settings.keys or settings.device):
             what = "live changes" if settings.keys else "a device"
             raise PixnarError(f"{what} with an index in parts: not offered; serve the whole index for that")
-        self._ray = connected(max(2, cluster.replicas * (1 + parts)), cluster.address)
+        Index.load(parts[0] if parts else folder, sources=settings.sources)  # what is wrong with it is told here
+        if self._shards:
+            for number in range(len(parts)):
+                self._shards.table(number)
+        self._parts = len(parts)
+        own = cluster.address is None  # else Ray listens on another machine
+        self._port = _free_port(settings.host, settings.port) if own or not settings.port else settings.port
+        self._needed = cluster.replicas * (1 + self._parts)
+        self._ray = connected(max(2, self._needed), cluster.address)
 
     def __enter__(self) -> str:
         self._ray.__enter__()
@@ -83,30 +106,61 @@ class deployed:  # noqa: N801 - it is used as a function
             from ray import serve
 
             logging.getLogger("ray.serve").setLevel(logging.ERROR)
-            port = self._settings.port or _free_port(self._settings.host)
-            logs = {"log_level": "ERROR", "enable_access_log": False}
-            http = {"host": self._settings.host, "port": port}
-            serve.start(http_options=http, proxy_location="HeadOnly", logging_config=logs)
-            serve.run(self._application(), name=NAME, route_prefix="/", logging_config=logs)
-        except RuntimeError as error:  # a replica did not start
-            why = _why_not(serve)
-            self.__exit__()
-            raise PixnarError(f"cannot serve {self._folder} with Ray: {why or error}") from error
+            self._check_room()
+            if not self._stop.is_set():
+                self._start(serve)
         except BaseException:
             self.__exit__()
             raise
-        return f"http://{self._settings.host}:{port}"
+        host = self._settings.host
+        return f"http://{f'[{host}]' if ':' in host else host}:{self._port}"
 
     def __exit__(self, *_: object) -> None:
         from ray import serve
 
         try:
+            if not self._begun:
+                return
             if self._cluster.address is None:
                 serve.shutdown()  # type: ignore[no-untyped-call]
             else:  # others may serve there, too
                 serve.delete(NAME)
         finally:
             self._ray.__exit__(None, None, None)
+
+    def _check_room(self) -> None:
+        """Ray itself would wait for more processors, without a word."""
+        import ray
+
+        there = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+        if there < self._needed:
+            of = f" of a front and {self._parts} parts" if self._parts else ""
+            raise PixnarError(
+                f"--replicas {self._cluster.replicas}{of} needs {self._needed} processors, Ray has {there}: "
+                "add machines, or give fewer replicas or parts"
+            )
+
+    def _start(self, serve: Any) -> None:
+        """Start all replicas, and wait until they are up or nobody wants them any more."""
+        logs = {"log_level": "ERROR", "enable_access_log": False}
+        http = {"host": self._settings.host, "port": self._port}
+        self._begun = True
+        try:
+            serve.start(http_options=http, proxy_location="HeadOnly", logging_config=logs)
+            target = serve.RunTarget(self._application(), NAME, "/", logs)
+            serve.run_many([target], wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
+            until = time.monotonic() + _START
+            while not self._stop.wait(_LOOK):
+                found = serve.status().applications.get(NAME)
+                if found and found.status == "RUNNING":
+                    return
+                if found and found.status == "DEPLOY_FAILED":
+                    raise RuntimeError(found.message)
+                if time.monotonic() > until:
+                    raise TimeoutError(f"not all replicas are up after {_START:.0f} s: see ray status")
+        except (RuntimeError, TimeoutError) as error:
+            why = _why_not(serve) or str(error).strip().splitlines()[-1]
+            raise PixnarError(f"cannot serve {self._folder} with Ray: {why}") from error
 
     def _application(self) -> Any:
         from ray import serve
@@ -121,30 +175,30 @@ class deployed:  # noqa: N801 - it is used as a function
         most = limits.waiting + settings.workers + _MORE
         ingress: Any = serve.ingress()
         front = serve.deployment(**one, name="front", max_ongoing_requests=most)(ingress(_Front))
-        if not is_shards(folder):
+        if self._shards is None:
             return front.bind(str(folder), settings, [])
         handles = []
-        for number, part in enumerate(Shards.open(folder).parts):
+        for number in range(self._parts):
             made = serve.deployment(**one, name=f"part-{number:03}", max_ongoing_requests=most)(_Part)
-            handles.append(made.bind(str(part), settings))
-        return front.bind(str(folder), settings, handles)
+            handles.append(made.bind(str(folder), self._shards.cut, number, settings))
+        return front.bind(str(folder), settings, handles, self._shards.cut)
 
 
 class _Front:
     """A replica that speaks HTTP: the app of a plain server before the whole index, or before its parts."""
 
     async def __init__(  # type: ignore[misc]  # Ray Serve waits for it
-        self, folder: str, settings: Settings, parts: list[Any]
+        self, folder: str, settings: Settings, parts: list[Any], cut: str = ""
     ) -> None:
         loop = asyncio.get_running_loop()  # which must be free while the first queries go to the parts
-        self._app = await loop.run_in_executor(None, self._made, folder, settings, parts)
+        self._app = await loop.run_in_executor(None, self._made, folder, settings, parts, cut)
 
     @staticmethod
-    def _made(folder: str, settings: Settings, parts: list[Any]) -> Any:
+    def _made(folder: str, settings: Settings, parts: list[Any], cut: str) -> Any:
         log = Log()
         shelf: Holding
         if parts:
-            shelf = ShardedShelf(Path(folder), settings, parts)
+            shelf = ShardedShelf(Path(folder), cut, settings, parts)
         else:
             shelf = Shelf(
                 Path(folder), log, threads=1, cache=settings.cache, sources=settings.sources, device=settings.device
@@ -164,10 +218,11 @@ class _Front:
 
 
 class _Part:
-    """A replica of one part."""
+    """A replica of one part of a cut."""
 
-    def __init__(self, folder: str, settings: Settings) -> None:
-        self._part = Part.open(Path(folder), sources=settings.sources, mapped=False, warm_up=True)
+    def __init__(self, folder: str, cut: str, number: int, settings: Settings) -> None:
+        shards = Shards.open(folder, cut)
+        self._part = Part.open(shards, number, sources=settings.sources, mapped=False, warm_up=True)
         self._pool = ThreadPoolExecutor(max(1, settings.workers))
         if settings.look_seconds:
             threading.Thread(target=self._refresh, args=(settings.look_seconds,), daemon=True).start()
@@ -187,7 +242,7 @@ class _Part:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
     def _refresh(self, every: float) -> None:
-        """Take in what others change on disk; what cannot be read is tried again at the next look."""
+        """Take in what others change on disk, but no other cut; what cannot be read is tried again at the next look."""
         while True:
             time.sleep(every)
             try:
@@ -200,10 +255,13 @@ class _Part:
 
 
 class RayParts:
-    """Parts behind handles of Ray Serve; a call that a replica did not live to answer is made again."""
+    """Parts behind handles of Ray Serve; a call that a replica did not live to answer is made again.
+
+    `timeout` is how long one may take, in seconds.
+    """
 
     def __init__(self, handles: Sequence[Any], timeout: float) -> None:
-        self._handles, self._timeout = list(handles), timeout
+        self._handles, self.timeout = list(handles), timeout
 
     def answers(self, asked: Sequence[Asked]) -> list[Answer]:
         """See `Parts`."""
@@ -219,7 +277,7 @@ class RayParts:
 
     def _all(self, method: str, arguments: Sequence[tuple[Any, ...] | None], nothing: Any = None) -> list[Any]:
         """One call to each part, all at the same time."""
-        until = time.monotonic() + self._timeout
+        until = time.monotonic() + self.timeout
         calls = [
             None if given is None else getattr(handle, method).remote(*given)
             for handle, given in zip(self._handles, arguments, strict=True)
@@ -252,15 +310,17 @@ class RayParts:
 
 
 class ShardedShelf:
-    """The parts of an index, held by others; the encoder and the phrase rows are here."""
+    """The parts of a cut, held by others; the encoder and the phrase rows are here."""
 
-    def __init__(self, folder: Path, settings: Settings, handles: Sequence[Any]) -> None:
+    def __init__(self, folder: Path, cut: str, settings: Settings, handles: Sequence[Any]) -> None:
         self.folder = folder
         self.listeners: list[Callable[[str], None]] = []
-        self._parts = RayParts(handles, settings.limits.timeout_seconds)
-        self.index = Sharded.open(folder, self._parts, sources=settings.sources, threads=1)
+        self._parts = RayParts(handles, _START)
+        self.index = Sharded.open(folder, self._parts, sources=settings.sources, threads=1, cut=cut)
+        self._parts.facts()  # the parts may take longer to open than a request may take
         self.seconds = 0.05
         self._warm_up()
+        self._parts.timeout = _SHARE * settings.limits.timeout_seconds
         if settings.cache:
             self.index.index.encoder = CachedEncoder(self.index.index.encoder, settings.cache)
 
@@ -334,10 +394,13 @@ def _why_not(serve: Any) -> str:
     return ""
 
 
-def _free_port(host: str) -> int:
-    with socket.socket() as made:
+def _free_port(host: str, port: int) -> int:
+    """The port, or any for 0, if it is free: Ray would find out late, and say so at length."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as made:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            made.bind((host, 0))
+            made.bind((host, port))
         except OSError as error:
-            raise PixnarError(f"cannot serve at {host}: {error.strerror}; choose another --host") from error
+            reason = error.strerror
+            raise PixnarError(f"cannot serve at {host}:{port}: {reason}; choose another --host or --port") from error
         return int(made.getsockname()[1])

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from pixnar.docids import Filter, parse
+from pixnar.docids.table import part_of
 from pixnar.errors import PixnarError
 from pixnar.index import Index
 from pixnar.index.engine import Laps, Query, Wanted
 from pixnar.index.index import equal_first, wanted_of
 from pixnar.scale.merge import merged
 from pixnar.scale.part import Answer, Asked, Part, Told
-from pixnar.scale.shards import Shards, part_of
+from pixnar.scale.shards import Shards
 from pixnar.search import DocumentHit, Hit
 from pixnar.search.hits import Tokens
 
@@ -43,7 +44,7 @@ class LocalParts:
     @classmethod
     def open(cls, shards: Shards, **options: Any) -> LocalParts:
         """Open all parts of a folder; the options are those of `Part.open`."""
-        return cls([Part.open(folder, **options) for folder in shards.parts])
+        return cls([Part.open(shards, number, **options) for number in range(len(shards.parts))])
 
     def answers(self, asked: Sequence[Asked]) -> list[Answer]:
         """See `Parts`."""
@@ -83,10 +84,12 @@ class Sharded:
         sources: str = "all",
         threads: int = 2,
         shortlist: bool = True,
+        cut: str | None = None,
     ) -> Sharded:
-        """Open a folder that `split` wrote; without `parts` they are all opened here."""
-        shards = Shards.open(folder)
+        """Open a folder that `split` wrote; without `parts` they are all opened here. For `cut` see `Shards.open`."""
+        shards = Shards.open(folder, cut)
         index = Index.load(shards.parts[0], threads=threads, sources=sources, shortlist=shortlist)
+        shards.check(0)  # the folder may have been replaced while it was read
         return cls(shards, index, parts or LocalParts.open(shards, sources=sources))
 
     def search(

@@ -3,14 +3,19 @@
 All docids of a document lie in its part, so its score is the whole's to the last bit; a docid that names documents of
 several parts is in each of them. What a score takes from the whole collection (how rare a term is, mean lengths,
 priors) stays that of the whole. docs/ray-serving.md says why a merge of the parts' answers is exact.
+
+Parts of different cuts give wrong answers together. So a cut has a name, made of what was cut and into how many parts;
+`shards.json` and every part bear it, and whoever opens parts compares.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterable, Sequence
+import socket
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -21,8 +26,8 @@ from numpy.typing import NDArray
 
 from pixnar.corpus.records import Document
 from pixnar.docids import DocidTable
-from pixnar.docids.columns import word_bytes
 from pixnar.docids.journal import Tokens
+from pixnar.docids.table import part_of
 from pixnar.errors import FileFormatError, PixnarError
 from pixnar.evidence.bm25 import Bm25
 from pixnar.evidence.documents import DocumentEvidence
@@ -40,7 +45,9 @@ from pixnar.index.files import (
     read_units,
     write_units,
 )
-from pixnar.index.manifest import read_manifest, write_manifest
+from pixnar.index.manifest import NAME as MANIFEST
+from pixnar.index.manifest import UNFINISHED, read_manifest, write_manifest
+from pixnar.index.units import Units
 from pixnar.progress import Progress
 from pixnar.storage import atomic_write, link_or_copy, put_in_place, read_container, write_container
 
@@ -49,15 +56,7 @@ _FORMAT, _VERSION = "pixnar-shards", 1
 _PLACES, _KIND = "places.pixnar", "places"
 _SHARED = (HEAD, PRIORS, SHORTLIST, ENCODER)
 _MOST = 1000
-
-
-def part_of(doc_id: str, parts: int) -> int:
-    """The part that a document belongs to, known or new: by its id alone, on every machine.
-
-    >>> [part_of(doc_id, 3) for doc_id in ("d1", "d2", "d3")]
-    [0, 1, 0]
-    """
-    return xxhash.xxh3_64_intdigest(word_bytes(doc_id)) % parts
+_AGAIN = "cut the index again with pixnar shard --overwrite"
 
 
 class Cut(NamedTuple):
@@ -80,23 +79,46 @@ class Shards:
     content: dict[str, Any]
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str]) -> Shards:
-        """Read what a folder of parts says of itself."""
-        where = Path(folder) / NAME
-        try:
-            content = json.loads(where.read_bytes())
-            if content["format"] != _FORMAT or not all(isinstance(name, str) for name in content["parts"]):
-                raise ValueError(f"its format is {content['format']!r}")
-            keys = content["keys"]
-            if not isinstance(keys, dict) or content["version"] > _VERSION:
-                raise ValueError(f"version {content['version']!r}, this release reads up to {_VERSION}")
-        except FileNotFoundError as error:
-            raise FileFormatError(f"{folder} holds no parts ({NAME} is missing): cut an index with pixnar shard") from (
-                error
-            )
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FileFormatError(f"{where} is damaged ({error}): cut the index again with pixnar shard") from error
-        return cls(Path(folder), content)
+    def open(cls, folder: str | os.PathLike[str], cut: str | None = None) -> Shards:
+        """Read what a folder of parts says of itself, and see that its parts are all there and of one cut.
+
+        With `cut` it must be that one: whoever opens a part later than others must not get one of a newer cut.
+        """
+        shards = cls(Path(folder), _read(Path(folder)))
+        if cut is not None and shards.cut != cut:
+            raise PixnarError(f"{folder} has been cut again since it was opened: open all of it again")
+        for number in range(len(shards.parts)):
+            shards.check(number)
+        return shards
+
+    @property
+    def cut(self) -> str:
+        """The name of the cut."""
+        return str(self.content["cut"])
+
+    def member(self, number: int) -> dict[str, Any]:
+        """What a part says of itself: of which cut it is, its number, and of how many."""
+        return {"cut": self.cut, "number": number, "of": len(self.content["parts"])}
+
+    def check(self, number: int) -> dict[str, Any]:
+        """The manifest of a part, which must be that part of this cut."""
+        part = self.parts[number]
+        if not (part / MANIFEST).exists():
+            raise FileFormatError(f"{part} is missing or no index: copy it there, or {_AGAIN}")
+        content = read_manifest(part)
+        self._compare(part, number, content)
+        return content
+
+    def table(self, number: int) -> DocidTable:
+        """The docids of a part, which must be those of that part of this cut."""
+        table = DocidTable.open(self.parts[number] / DOCIDS)
+        self._compare(self.parts[number] / DOCIDS, number, table.meta)
+        return table
+
+    def _compare(self, where: Path, number: int, found: dict[str, Any]) -> None:
+        if found.get("part") != self.member(number):
+            count = len(self.content["parts"])
+            raise FileFormatError(f"{where} is not part {number} of the {count} that {NAME} beside it names: {_AGAIN}")
 
     @property
     def parts(self) -> list[Path]:
@@ -113,9 +135,27 @@ class Shards:
         known = self.content["keys"]
         return "nested" if key in known["nested"] else "rare" if key in known["rare"] else "unknown"
 
-    def part_of(self, doc_id: str) -> int:
-        """The part that a document belongs to."""
-        return part_of(doc_id, len(self.content["parts"]))
+
+def _read(folder: Path) -> dict[str, Any]:
+    where = folder / NAME
+    try:
+        content: dict[str, Any] = json.loads(where.read_bytes())
+        if content["format"] != _FORMAT:
+            raise ValueError(f"its format is {content['format']!r}")
+        if content["version"] > _VERSION:
+            raise ValueError(f"version {content['version']!r}, this release reads up to {_VERSION}")
+        names, keys = content["parts"], content["keys"]
+        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+            raise ValueError("it names no parts")
+        if not all(isinstance(keys[name], list) for name in ("columns", "nested", "rare")):
+            raise ValueError("it names no keys")
+        if not isinstance(content.get("cut"), str):
+            raise ValueError("it does not say which cut its parts are of")
+    except FileNotFoundError as error:
+        raise FileFormatError(f"{folder} holds no parts ({NAME} is missing): cut an index with pixnar shard") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileFormatError(f"{where} is damaged or old ({error}): {_AGAIN}") from error
+    return content
 
 
 def is_shards(folder: Path) -> bool:
@@ -134,29 +174,28 @@ def split(
 ) -> Shards:
     """Cut an index into parts, with all changes made to it so far; the folder is there whole or not at all."""
     source, folder = Path(index), Path(target)
-    content = read_manifest(source)
-    table = DocidTable.open(source / DOCIDS)
-    _check(folder, parts, table.documents, overwrite)
-    built = folder.with_name(f".{folder.name}.{os.getpid()}.part")
-    shutil.rmtree(built, ignore_errors=True)
+    whole = _Whole.open(source)
+    _check(folder, parts, whole.table.documents, overwrite)
+    _clear(folder)
+    built = folder.with_name(f"{_prefix(folder)}{os.getpid()}{UNFINISHED}")
     built.mkdir()
     try:
-        cut = Cut.of(read_units(source / UNITS, verify=False), parts)
+        places, owners = Cut.of(whole.units, parts).places, whole.table.owners(parts)
+        about: dict[str, Any] = {"format": _FORMAT, "version": _VERSION, "cut": whole.cut(parts), "keys": whole.keys()}
+        documents: list[int] = []
         names = [f"part-{number:03}" for number in range(parts)]
-        documents = []
-        for number, name in enumerate(names):
+        shards = Shards(built, about | {"parts": names, "documents": documents})
+        for number, part in enumerate(shards.parts):
             if progress:
                 progress(f"cutting: part {number + 1} of {parts}", number, parts)
-            made = _write_part(source, built / name, table, cut.places[number], number, parts, threads)
+            part.mkdir()
+            made = whole.table.write_part(part / DOCIDS, owners == number, shards.member(number), threads=threads)
             documents.append(made.documents)
-            rest = {key: value for key, value in content.items() if key not in ("format", "version", "files")}
-            write_manifest(built / name, rest | {"part": {"number": number, "of": parts}})
-        snapshot = table.snapshot()
-        columns = snapshot.documents.columns
-        keys = {"columns": sorted({*columns.keys, *snapshot.new_keys}), **columns.others}
-        about = {"format": _FORMAT, "version": _VERSION, "parts": names, "documents": documents, "keys": keys}
+            whole.write_part(part, places[number], shards.member(number))
+        if read_manifest(source) != whole.content:
+            raise PixnarError(f"{source} was built again while it was cut: cut it again")
         with atomic_write(built / NAME) as file:
-            file.write(json.dumps(about, indent=1, ensure_ascii=True).encode() + b"\n")
+            file.write(json.dumps(shards.content, indent=1, ensure_ascii=True).encode() + b"\n")
         put_in_place(built, folder)
     finally:
         shutil.rmtree(built, ignore_errors=True)
@@ -189,6 +228,7 @@ def change(
     while it is made may see it in some parts first.
     """
     count = len(tables)
+    _check_order(tables)
     removed = list(remove_docids)
     wishes: list[dict[str, list[Any]]] = [
         {"add": [], "remove_documents": [], "remove_docids": removed, "remove_pairs": [], "documents": []}
@@ -210,6 +250,13 @@ def change(
         if wish["add"] or wish["documents"]:
             spelled = [told.get(tokens, "") for _, tokens in wish["add"]] if spellings else []
             table.change(add=wish["add"], documents=wish["documents"], spellings=spelled)
+
+
+def _check_order(tables: Sequence[DocidTable]) -> None:
+    """A change that goes to the wrong parts must not begin."""
+    told = [table.meta.get("part") for table in tables]
+    if told != [told[0] and told[0] | {"number": number, "of": len(tables)} for number in range(len(tables))]:
+        raise PixnarError("these tables are not all parts of one cut, in their order: give those of `Shards.parts`")
 
 
 def _spellings(
@@ -237,25 +284,87 @@ def _check(folder: Path, parts: int, documents: int, overwrite: bool) -> None:
         raise PixnarError(f"{folder} exists: choose another name or say --overwrite")
 
 
-def _write_part(
-    source: Path, part: Path, table: DocidTable, places: NDArray[np.int64], number: int, parts: int, threads: int
-) -> DocidTable:
-    part.mkdir()
-    made = table.write_part(part / DOCIDS, lambda doc_id: part_of(doc_id, parts) == number, threads=threads)
-    units = read_units(source / UNITS, verify=False)
-    write_units(part / UNITS, (units[place] for place in places.tolist()))
-    write_container(part / _PLACES, _KIND, 1, {}, {"places": places})
-    if (source / EVIDENCE).exists():
-        DocumentEvidence.load(source / EVIDENCE, table.vocabulary, verify=False).part(places).save(part / EVIDENCE)
-    if (source / BM25_FILE).exists():
-        Bm25.load(source / BM25_FILE, verify=False).part(places).save(part / BM25_FILE)
-    if (source / VECTORS).exists():
-        DocidVectors.load(source / VECTORS, verify=False).part(places).save(part / VECTORS)
-    for name in _SHARED:
-        if (source / name).is_dir():
-            (part / name).mkdir()
-            for file in filter(Path.is_file, (source / name).iterdir()):
-                link_or_copy(file, part / name / file.name)
-        elif (source / name).exists():
-            link_or_copy(source / name, part / name)
-    return made
+def _prefix(folder: Path) -> str:
+    """How folders begin that processes of this machine build aside; the number of the process follows."""
+    return f".{folder.name}.{socket.gethostname()}-"
+
+
+def _clear(folder: Path) -> None:
+    """Remove what processes of this machine built aside for the folder, or put aside for it, and were killed over."""
+    built = re.compile(re.escape(_prefix(folder)) + r"(\d+)" + re.escape(UNFINISHED))
+    replaced = re.compile(rf"\.{re.escape(folder.name)}\.replaced-(\d+)")  # see `put_in_place`
+    for path in folder.parent.iterdir():
+        found = built.fullmatch(path.name) or (folder.exists() and replaced.fullmatch(path.name))
+        if found and (int(found[1]) == os.getpid() or not _runs(int(found[1]))):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # of another user
+        return True
+    return True
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """The index that is cut, opened once for all parts."""
+
+    folder: Path
+    content: dict[str, Any]
+    table: DocidTable
+    units: Units
+    evidence: DocumentEvidence | None
+    bm25: Bm25 | None
+    vectors: DocidVectors | None
+
+    @classmethod
+    def open(cls, folder: Path) -> _Whole:
+        content, table = read_manifest(folder), DocidTable.open(folder / DOCIDS)
+
+        def there(name: str, load: Callable[[Path], Any]) -> Any:
+            return load(folder / name) if (folder / name).exists() else None
+
+        return cls(
+            folder,
+            content,
+            table,
+            read_units(folder / UNITS, verify=False),
+            there(EVIDENCE, lambda path: DocumentEvidence.load(path, table.vocabulary, verify=False)),
+            there(BM25_FILE, lambda path: Bm25.load(path, verify=False)),
+            there(VECTORS, lambda path: DocidVectors.load(path, verify=False)),
+        )
+
+    def cut(self, parts: int) -> str:
+        """A name for this index, as it is now, in so many parts."""
+        told = json.dumps([self.content, self.table.state, parts], sort_keys=True)
+        return xxhash.xxh3_128_hexdigest(told.encode())
+
+    def keys(self) -> dict[str, Any]:
+        """The metadata keys that filters may name, and those that they may not."""
+        snapshot = self.table.snapshot()
+        columns = snapshot.documents.columns
+        return {"columns": sorted({*columns.keys, *snapshot.new_keys}), **columns.others}
+
+    def write_part(self, part: Path, places: NDArray[np.int64], member: dict[str, Any]) -> None:
+        """Write what a part has beside its docids, and seal it."""
+        write_units(part / UNITS, (self.units[place] for place in places.tolist()))
+        write_container(part / _PLACES, _KIND, 1, {}, {"places": places})
+        if self.evidence is not None:
+            self.evidence.part(places).save(part / EVIDENCE)
+        if self.bm25 is not None:
+            self.bm25.part(places).save(part / BM25_FILE)
+        if self.vectors is not None:
+            self.vectors.part(places).save(part / VECTORS)
+        for name in _SHARED:
+            if (self.folder / name).is_dir():
+                (part / name).mkdir()
+                for file in filter(Path.is_file, (self.folder / name).iterdir()):
+                    link_or_copy(file, part / name / file.name)
+            elif (self.folder / name).exists():
+                link_or_copy(self.folder / name, part / name)
+        rest = {key: value for key, value in self.content.items() if key not in ("format", "version", "files")}
+        write_manifest(part, rest | {"part": member})

@@ -19,7 +19,8 @@ import pytest
 from pixnar.errors import CorpusError, PixnarError
 from pixnar.evaluate.trec import read_run
 from pixnar.index import Index
-from pixnar.scale.batch import Here, Piece, Wish, search_file
+from pixnar.scale.batch import Here, Order, Piece, Wish, search_file
+from pixnar.scale.batch_ray import RayWorkers, _Searcher
 from pixnar.scale.cluster import RayCrew
 from tests.test_cli import fails
 
@@ -62,8 +63,8 @@ class Weak:
     def __init__(self, pieces: int) -> None:
         self.pieces = pieces
 
-    def __call__(self, index: Path, queries: Path, wish: Wish, pieces: Sequence[Piece]) -> Iterator[tuple[int, bytes]]:
-        for done, made in enumerate(Here(1)(index, queries, wish, pieces)):
+    def __call__(self, order: Order, pieces: Sequence[Piece]) -> Iterator[tuple[int, bytes]]:
+        for done, made in enumerate(Here(1)(order, pieces)):
             if done == self.pieces:
                 raise KeyboardInterrupt
             yield made
@@ -107,21 +108,19 @@ def test_errors(home: Path, tmp_path: Path) -> None:
     out = tmp_path / "run.parquet"
     with pytest.raises(CorpusError, match=r"bad\.jsonl.*2"):
         search_file(home / "index", bad, out)
-    assert search_file(home / "index", bad, out, skip_bad_rows=True, overwrite=True, threads=1) == 2
-    fails("no file", "search-batch", home / "index", tmp_path / "none.jsonl", "-o", out)
+    assert search_file(home / "index", bad, out, skip_bad_rows=True, threads=1) == 2
+    fails("no file", "search-batch", home / "index", tmp_path / "none.jsonl", "-o", tmp_path / "other.parquet")
     fails("does not say its format", "search-batch", home / "index", bad, "-o", tmp_path / "run.csv")
-    fails("say --ray", "search-batch", home / "index", bad, "-o", out, "--workers", "3")
+    fails("nothing without --ray", "search-batch", home / "index", bad, "-o", out, "--workers", "3")
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
-    assert search_file(home / "index", empty, out, threads=1) == 0
+    assert search_file(home / "index", empty, out, threads=1, overwrite=True) == 0
     assert pq.read_table(out).num_rows == 0
 
 
 @pytest.mark.timeout(180)
 def test_ray_workers_may_die(home: Path, expected: bytes, tmp_path: Path, ray_crew: RayCrew) -> None:
     """Kill the worker that made a piece, while it makes another, again and again."""
-    from pixnar.scale.batch_ray import RayWorkers
-
     chance = random.Random(3)
     killed: list[int] = []
 
@@ -136,10 +135,31 @@ def test_ray_workers_may_die(home: Path, expected: bytes, tmp_path: Path, ray_cr
     assert killed
 
 
-@pytest.mark.timeout(120)
-def test_what_a_ray_worker_cannot_do_is_told(home: Path, tmp_path: Path, ray_crew: RayCrew) -> None:
-    from pixnar.scale.batch_ray import RayWorkers
+@pytest.mark.timeout(180)
+def test_four_workers_write_the_same(home: Path, expected: bytes, tmp_path: Path, ray_crew: RayCrew) -> None:
+    made: dict[int, int] = {}
+    out = tmp_path / "run.parquet"
+    search_file(home / "index", home / "queries.jsonl", out, WISH, workers=RayWorkers(4, watch=made.__setitem__))
+    assert out.read_bytes() == expected
+    assert sorted(made) == list(range(20))
+    assert len(set(made.values())) > 1
 
-    wish = Wish(k=5, batch=16, where="colour = 1")
-    with pytest.raises(PixnarError, match="no document has the key 'colour'"):
-        search_file(home / "index", home / "queries.jsonl", tmp_path / "run.parquet", wish, workers=RayWorkers(1))
+
+class Deadly(_Searcher):
+    """A worker that opens the index and dies of its piece."""
+
+    def made(self, piece: Piece) -> bytes:
+        super().made(piece)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return b""
+
+
+@pytest.mark.timeout(180)
+def test_a_piece_that_kills_every_worker_is_given_up(
+    home: Path, tmp_path: Path, ray_crew: RayCrew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pixnar.scale.batch_ray.RETRIES", 1)
+    monkeypatch.setattr("pixnar.scale.batch_ray._Searcher", Deadly)
+    with pytest.raises(PixnarError, match="2 workers died over the same job: give them more memory"):
+        search_file(home / "index", home / "queries.jsonl", tmp_path / "run.parquet", workers=RayWorkers(1))
+    assert not list(tmp_path.iterdir())

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pixnar.corpus.records import Document
 from pixnar.docids import DocidTable
+from pixnar.docids.table import part_of
 from pixnar.evidence.bm25 import Bm25
 from pixnar.evidence.documents import DocumentEvidence
 from pixnar.evidence.fuse import Fusion
@@ -21,7 +22,7 @@ from pixnar.index.engine import BM25, DENSE, DOCIDS, EXPANSION, OWN, Engine, Que
 from pixnar.index.units import Units
 from pixnar.scale.merge import merged
 from pixnar.scale.part import Asked, Part
-from pixnar.scale.shards import Cut, change, part_of
+from pixnar.scale.shards import Cut, change
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search import DocumentHit, SlotScores
 from pixnar.search.decoder import Decoder
@@ -215,6 +216,8 @@ class World:
     st.booleans(),
 )
 @example(0, 3, {DOCIDS: 1.0, OWN: 1.0, BM25: 1.0}, 1, 3, Wanted(), True)
+@example(4, 3, {OWN: 1.0}, 1, 3, Wanted(), False)  # equals of several parts at the last place of a source
+@example(7, 3, {BM25: 1.0}, 2, 3, Wanted(), False)
 def test_fused(
     seed: int, parts: int, weights: dict[str, float], depth: int, k: int, wanted: Wanted, live: bool
 ) -> None:

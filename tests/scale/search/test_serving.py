@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -17,14 +21,19 @@ from typing import Any
 import pytest
 from pixnar.benchmarks.serve_process import ServeProcess
 
+from pixnar.docids import DocidTable
 from pixnar.errors import PixnarError
 from pixnar.index import Index
+from pixnar.index.files import DOCIDS
 from pixnar.index.index import wanted_of
 from pixnar.scale.cluster import RayCrew
-from pixnar.scale.serving import NAME, Cluster, deployed
+from pixnar.scale.serving import NAME, Cluster, ShardedShelf, deployed
+from pixnar.scale.shards import Shards, split
 from pixnar.serve import Limits, Settings
 from pixnar.serve.answer import Job, answers
 from pixnar.serve.keys import Keys
+from tests.scale.search.conftest import PARTS
+from tests.test_cli import fails
 
 KEY = "a key for the tests"
 SETTINGS = Settings(
@@ -146,11 +155,104 @@ def test_replicas(home: Path, parts: str, told: dict[str, Any], ray_crew: RayCre
         assert ask(address, {"documents": []}, "/docids")[0] == 401
 
 
+@pytest.mark.timeout(240)
+def test_another_cut_in_the_folder(home: Path, told: dict[str, Any], tmp_path: Path, ray_crew: RayCrew) -> None:
+    """Whoever has opened the old cut goes on with it; once a part of it is lost there is no answer, not a mixed one."""
+    shutil.copytree(home / "shards", tmp_path / "shards")
+    shutil.copytree(home / "index", tmp_path / "index")
+    table, some = DocidTable.open(tmp_path / "index" / DOCIDS), list(told)[:6]
+    table.change(add=[(f"new{i}", table.encode(text)) for i in range(9) for text in some])
+    settings = Settings(port=0, workers=2, limits=Limits(wait_seconds=60, timeout_seconds=3), look_seconds=0.1)
+    cut = Shards.open(tmp_path / "shards").cut
+    with deployed(tmp_path / "shards", settings, Cluster()) as address:
+        assert split(tmp_path / "index", tmp_path / "shards", PARTS, overwrite=True, threads=1).cut != cut
+        time.sleep(1)  # several looks
+        for text in some:
+            status, reply = ask(address, {"query": text, "k": 5})
+            assert (status, reply["results"]) == (200, [told[text]])
+        os.kill(handle("part-001").facts.remote().result(timeout_s=30)["process"], signal.SIGKILL)
+        until, refused = time.monotonic() + 20, set()
+        while time.monotonic() < until:
+            for text in some:
+                status, reply = ask(address, {"query": text, "k": 5})
+                if status == 200:
+                    assert reply["results"] == [told[text]]
+                else:
+                    refused.add((status, reply["error"]))
+        assert status != 200
+        assert (503, "part 1 of the index does not answer: ask again in a moment") in refused
+    with pytest.raises(PixnarError, match="cut again"):
+        ShardedShelf(tmp_path / "shards", cut, settings, [])
+
+
 def test_what_cannot_be_served_is_told_at_once(home: Path, tmp_path: Path) -> None:
     with pytest.raises(PixnarError, match="is no index"):
         deployed(tmp_path, SETTINGS, Cluster())
     with pytest.raises(PixnarError, match="live changes"):
         deployed(home / "shards", Settings(keys=Keys([KEY])), Cluster())
+    shutil.copytree(home / "shards", tmp_path / "shards")
+    shutil.rmtree(tmp_path / "shards" / "part-002" / DOCIDS)
+    with pytest.raises(PixnarError, match="no docid table"):
+        deployed(tmp_path / "shards", SETTINGS, Cluster())
+    shutil.rmtree(tmp_path / "shards" / "part-002")
+    with pytest.raises(PixnarError, match="part-002 is missing"):
+        deployed(tmp_path / "shards", SETTINGS, Cluster())
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        began = time.monotonic()
+        fails(f"cannot serve at 127.0.0.1:{port}: Address", "serve", home / "shards", "--ray", "--port", str(port))
+        assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("address", [None, "auto"])
+def test_a_cluster_that_is_too_small(home: Path, ray_crew: RayCrew, address: str | None) -> None:
+    """Ray would wait for more machines, for ever."""
+    with pytest.raises(PixnarError, match="--replicas 2 of a front and 3 parts needs 8 processors, Ray has 4"):
+        deployed(home / "shards", SETTINGS, Cluster(2, address)).__enter__()
+
+
+SLOW = """
+import os, sys, time
+
+def slow(event, arguments):
+    path = str(arguments[0]) if event == "open" else ""
+    if path.endswith("part-001/places.pixnar"):
+        time.sleep(8)
+    if path.endswith("part-000/encoder/encoder.json"):
+        os.makedirs(os.path.join(os.environ["STARTED"], str(os.getpid())), exist_ok=True)
+
+sys.addaudithook(slow)
+"""
+
+
+@pytest.mark.timeout(240)
+def test_a_part_may_take_longer_to_open_than_a_request_may(home: Path, told: dict[str, Any], tmp_path: Path) -> None:
+    """The front waits for it: it does not fail, to be started again until Ray gives it up."""
+    (tmp_path / "sitecustomize.py").write_text(SLOW)
+    environment = {"PYTHONPATH": str(tmp_path), "STARTED": str(tmp_path / "started")}
+    options = ("--ray", "--timeout", "1", "--no-access-log", "--wait-ms", "60000")
+    with ServeProcess(home / "shards", *options, environment=environment, patience=180.0) as server:
+        started = {int(path.name) for path in (tmp_path / "started").iterdir()} - {server.process.pid}
+        assert len(started) == 1
+        text = next(iter(told))
+        status, reply = ask(server.address, {"query": text, "k": 5})
+        assert (status, reply["results"]) == (200, [told[text]])
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("seconds", [0.0, 3.0])
+def test_the_command_ends_in_order_before_it_serves(home: Path, seconds: float) -> None:
+    """SIGTERM while Ray starts, and a little later."""
+    command = [sys.executable, "-m", "pixnar.cli", "serve", str(home / "shards"), "--ray", "--port", "0"]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    children = Path(f"/proc/{server.pid}/task")
+    while server.poll() is None and not any(path.read_text() for path in children.glob("*/children")):
+        time.sleep(0.01)
+    time.sleep(seconds)
+    server.terminate()
+    _, errors = server.communicate(timeout=120)
+    assert server.returncode == 0, errors
+    assert [json.loads(line)["event"] for line in errors.splitlines()][-2:] == ["stopping", "stopped"]
 
 
 @pytest.mark.timeout(180)

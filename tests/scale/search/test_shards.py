@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +16,11 @@ import pytest
 
 from pixnar.corpus.records import Document
 from pixnar.docids import DocidTable
+from pixnar.docids.table import part_of
 from pixnar.errors import FileFormatError, PixnarError
 from pixnar.index import Index
 from pixnar.index.files import DOCIDS
+from pixnar.scale.part import Part
 from pixnar.scale.sharded import Sharded
 from pixnar.scale.shards import Shards, change, split
 from tests.scale.search.conftest import PARTS
@@ -68,6 +75,116 @@ def test_live_changes(home: Path, texts: list[str], tmp_path: Path) -> None:
     assert "new1" in {hit.doc_id for hit in whole.search(docid, 5)}
 
 
+@pytest.fixture(scope="module")
+def cuts(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`changed`, the index with one docid more, in as many parts as `shards`; `two`, the index in two parts."""
+    folder = tmp_path_factory.mktemp("cuts")
+    shutil.copytree(home / "index", folder / "index")
+    DocidTable.open(folder / "index" / DOCIDS).add("new", ["balin dwalin"])
+    split(folder / "index", folder / "changed", PARTS, threads=1)
+    split(home / "index", folder / "two", 2, threads=1)
+    return folder
+
+
+def test_a_cut_has_a_name(home: Path, cuts: Path, tmp_path: Path) -> None:
+    """It is that of the index as it was, and of the number of parts: whoever cuts the same gets parts that fit."""
+    cut = Shards.open(home / "shards").cut
+    assert split(home / "index", tmp_path / "again", PARTS, threads=1).cut == cut
+    assert len({cut, Shards.open(cuts / "changed").cut, Shards.open(cuts / "two").cut}) == 3
+
+
+def replace(target: Path, source: Path) -> None:
+    shutil.rmtree(target)
+    shutil.copytree(source, target)
+
+
+def swap(shards: Path, cuts: Path) -> None:
+    (shards / "part-000").rename(shards / "aside")
+    (shards / "part-001").rename(shards / "part-000")
+    (shards / "aside").rename(shards / "part-001")
+
+
+def say(**more: Any) -> Callable[[Path, Path], None]:
+    def tamper(shards: Path, cuts: Path) -> None:
+        path = shards / "shards.json"
+        content = json.loads(path.read_text()) | more
+        path.write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
+
+    return tamper
+
+
+TAMPERED: dict[str, tuple[Callable[[Path, Path], None], str]] = {
+    "a part of a changed index": (
+        lambda shards, cuts: replace(shards / "part-001", cuts / "changed" / "part-001"),
+        "part-001 is not part 1 of the 3",
+    ),
+    "a part of another cut": (
+        lambda shards, cuts: replace(shards / "part-001", cuts / "two" / "part-001"),
+        "part-001 is not part 1 of the 3",
+    ),
+    "swapped parts": (swap, "part-000 is not part 0 of the 3"),
+    "docids of another part": (
+        lambda shards, _: replace(shards / "part-002" / DOCIDS, shards / "part-001" / DOCIDS),
+        "docids is not part 2 of the 3",
+    ),
+    "a part less": (say(parts=["part-000", "part-001"]), "part-000 is not part 0 of the 2"),
+    "a part twice": (say(parts=["part-000", "part-001", "part-001"]), "part-001 is not part 2 of the 3"),
+    "no parts": (say(parts=[]), "it names no parts"),
+    "a part is gone": (lambda shards, _: shutil.rmtree(shards / "part-001"), "part-001 is missing"),
+    "no name of the cut": (say(cut=None), "does not say which cut"),
+}
+
+
+@pytest.mark.parametrize("what", TAMPERED)
+def test_parts_that_do_not_belong_together(home: Path, cuts: Path, tmp_path: Path, what: str) -> None:
+    """They would answer, and wrongly."""
+    shutil.copytree(home / "shards", tmp_path / "shards")
+    Sharded.open(tmp_path / "shards")
+    tamper, told = TAMPERED[what]
+    tamper(tmp_path / "shards", cuts)
+    with pytest.raises(FileFormatError) as error:
+        Sharded.open(tmp_path / "shards")
+    assert told in str(error.value)
+    assert str(error.value).endswith("cut the index again with pixnar shard --overwrite")
+    assert "\n" not in str(error.value)
+
+
+def test_a_cut_that_is_replaced_while_in_use(home: Path, cuts: Path, tmp_path: Path) -> None:
+    """What is open goes on as it is; what is opened later must be of the same cut."""
+    shutil.copytree(home / "shards", tmp_path / "shards")
+    shards = Shards.open(tmp_path / "shards")
+    table = shards.table(0)
+    documents = table.documents
+    split(cuts / "index", tmp_path / "shards", PARTS, overwrite=True, threads=1)
+    with pytest.raises(PixnarError, match="another cut now"):
+        table.refresh()
+    assert table.documents == documents
+    with pytest.raises(PixnarError, match="part-000 is not part 0"):
+        Part.open(shards, 0)
+    with pytest.raises(PixnarError, match="cut again since"):
+        Sharded.open(tmp_path / "shards", cut=shards.cut)
+    assert Sharded.open(tmp_path / "shards").search("balin dwalin", 1)[0].doc_id == "new"
+
+
+def test_a_document_is_added_to_its_part_only(home: Path, tmp_path: Path) -> None:
+    """A filter by ids asks each part for its own: a document elsewhere would be forbidden in vain."""
+    shutil.copytree(home / "shards", tmp_path / "shards")
+    shards = Shards.open(tmp_path / "shards")
+    mine, other = (next(f"z{i}" for i in range(99) if part_of(f"z{i}", PARTS) == part) for part in (0, 1))
+    fails(f"document {other!r} belongs to part 1 of 3", "add", shards.parts[0], other, "balin dwalin")
+    fails("belongs to part 1", "add", shards.parts[0], other, "--title", "Elsewhere")
+    assert pixnar("add", shards.parts[0], mine, "balin dwalin").returncode == 0
+    shards.table(0).compact(threads=1)
+    fails("belongs to part 1", "add", shards.parts[0], other, "balin dwalin")
+    assert pixnar("add", shards.parts[1], other, "balin dwalin").returncode == 0
+    parts = Sharded.open(tmp_path / "shards")
+    assert {mine, other} <= {hit.doc_id for hit in parts.search("balin dwalin", 5)}
+    assert {mine, other}.isdisjoint(hit.doc_id for hit in parts.search("balin dwalin", 50, forbid=[mine, other]))
+    tables = [shards.table(number) for number in (1, 0, 2)]
+    with pytest.raises(PixnarError, match="in their order"):
+        change(tables, remove_documents=[mine])
+
+
 def test_a_part_is_an_index(home: Path, texts: list[str]) -> None:
     """It can be checked and searched on its own, and its documents score what they score in the whole."""
     whole = Index.load(home / "index", sources="docids")
@@ -106,6 +223,27 @@ def test_errors(home: Path, tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="damaged"):
         Shards.open(tmp_path / "damaged")
     assert list(tmp_path.iterdir()) == [tmp_path / "damaged"]
+
+
+def test_what_a_kill_leaves_is_cleared(home: Path, tmp_path: Path) -> None:
+    """By the next run, but for what a process that runs is at."""
+    command = ("shard", str(home / "index"), "-o", str(tmp_path / "cut"), "--parts", "20", "--threads", "1")
+    killed = subprocess.Popen([sys.executable, "-m", "pixnar.cli", *command])
+    until = time.monotonic() + 60
+    while not (left := list(tmp_path.iterdir())) and time.monotonic() < until:
+        time.sleep(0.001)
+    killed.kill()
+    killed.wait()
+    assert [path.name for path in left] == [f".cut.{socket.gethostname()}-{killed.pid}.part"]
+    others = tmp_path / f".cut.{socket.gethostname()}-1.part"
+    others.mkdir()
+    assert left[0].is_dir()
+    replaced = tmp_path / f".cut.replaced-{killed.pid}"  # all that there is of the folder, if it was killed in between
+    replaced.mkdir()
+    assert pixnar(*command).returncode == 0
+    assert set(tmp_path.iterdir()) == {others, replaced, tmp_path / "cut"}
+    assert pixnar(*command, "--overwrite").returncode == 0
+    assert set(tmp_path.iterdir()) == {others, tmp_path / "cut"}
 
 
 def test_command(home: Path, tmp_path: Path) -> None:
