@@ -186,6 +186,19 @@ def test_without_text_or_pairs(home: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "examples.png").exists()
 
 
+def test_without_fine_tuning(home: Path, asked: list[tuple[str, bool]]) -> None:
+    """The other rows stay as they were, and the table says what is left out."""
+    before = json.loads((home / "out" / "table1.json").read_text())["data"]
+    try:
+        reproduce(["table1"], plan(home, split="test", tuned=False), say=lambda _: None)
+        after = json.loads((home / "out" / "table1.json").read_text())
+    finally:
+        reproduce(["table1"], plan(home, split="test"), say=lambda _: None)
+    assert {*before} - {*after["data"]} == {"dense, fine-tuned"}
+    assert all(row["figures"] == before[label]["figures"] for label, row in after["data"].items())
+    assert "No dense, fine-tuned: --no-tuned." in after["notes"]
+
+
 def test_the_command(home: Path, asked: list[tuple[str, bool]], tmp_path: Path) -> None:
     dials = [part for dial in DIALS for part in ("--set", dial)]
     common = [home / "small", "-o", home / "out", "--steps", "4", "--queries", "30", "--timed", "4", "--size", "1024"]

@@ -32,6 +32,9 @@ def reproduce(
     queries: Annotated[int, typer.Option(help="A sample of so many queries; 0 = all.", min=0)] = 2000,
     size: Annotated[int, typer.Option(help="Tokens of the largest phrase vocabulary.", min=514)] = 131072,
     timed: Annotated[int, typer.Option(help="Queries that are timed, one by one.", min=1)] = 200,
+    tuned: Annotated[
+        bool, typer.Option(help="Fine-tune dense retrieval for table1, too: encodes all docids once more.")
+    ] = True,
     seed: Annotated[int, typer.Option(help="Of training, and of docids and examples that are drawn.", min=0)] = 0,
     encoder: Annotated[str | None, typer.Option(help="Hugging Face encoder by name or folder.")] = None,
     settings: Settings = None,
@@ -61,6 +64,7 @@ def reproduce(
         queries=queries,
         size=size,
         timed=timed,
+        tuned=tuned,
         seed=seed,
         cache=cache,
         threads=threads,

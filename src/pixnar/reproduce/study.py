@@ -62,6 +62,7 @@ class Plan:
     queries: int = 2000
     size: int = 131072  # tokens of the largest phrase vocabulary, if the corpus has so many
     timed: int = 200
+    tuned: bool = True  # fine-tune dense retrieval, too: that encodes all docids once more
     seed: int = 0
     encoder: str = Recipe().model.encoder
     cache: Path | None = None

@@ -49,6 +49,8 @@ def baselines(
     source = corpus or study.corpus
     made: dict[str, Path] = {}
     missing: dict[str, str] = {}
+    if tuned and not study.plan.tuned:
+        tuned, missing["dense, fine-tuned"] = False, "--no-tuned"
 
     def build(label: str, facts: Any, make: Callable[[Path], Any], *, slow: bool = True) -> None:
         folder = study.work / "baselines" / study.key(label, [source.name, facts])

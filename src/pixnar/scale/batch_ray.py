@@ -21,6 +21,7 @@ from pixnar.scale.batch import Order, Piece, answered, open_index
 from pixnar.scale.cluster import RETRIES, connected
 
 _MOST_BLOCKS = 2000
+_LEVEL = "RAY_BACKEND_LOG_LEVEL"
 Watch = Callable[[int, int], None]
 
 
@@ -40,8 +41,6 @@ class RayWorkers:
 
     def __call__(self, order: Order, pieces: Sequence[Piece]) -> Iterator[tuple[int, bytes]]:
         """See `Workers`."""
-        # Ray Data's actors make the core write a warning about what cannot happen here: their owner lives on.
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
         with contextlib.ExitStack() as stack:
             with _hushed():
                 crew = stack.enter_context(connected(self.workers, self.address))
@@ -80,13 +79,20 @@ class RayWorkers:
 
 @contextlib.contextmanager
 def _hushed() -> Iterator[None]:
-    """Nothing of this process reaches standard error: Ray's core writes there that it was told to write little."""
+    """A Ray that is started here writes little, and what it writes of that does not reach standard error.
+
+    Ray Data's actors would make its core warn of what cannot happen here: their owner lives on.
+    """
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    before = os.environ.get(_LEVEL)
+    os.environ.setdefault(_LEVEL, "fatal")
     try:
         os.dup2(nowhere, 2)
         yield
     finally:
         os.dup2(kept, 2)
+        if before is None:  # what is started later is not told so
+            del os.environ[_LEVEL]
         os.close(kept)
         os.close(nowhere)
 

@@ -154,8 +154,8 @@ class Step:
 def copied(own: Ints, owner: Ints, inputs: int, known: Ints) -> NDArray[np.float32]:
     """Log probability of each `known` token (sorted) for each of some inputs: even over the tokens an input holds.
 
-    >>> copied(np.array([3, 5]), np.array([1, 1]), 2, np.array([3, 4])).round(1).tolist()
-    [[-10000.0, -10000.0], [-0.7, -10000.0]]
+    >>> np.exp(copied(np.array([3, 5]), np.array([1, 1]), 2, np.array([3, 4]))).tolist()
+    [[0.0, 0.0], [0.5, 0.0]]
     """
     counts = np.bincount(owner, minlength=inputs)
     places = np.minimum(np.searchsorted(known, own), len(known) - 1)
