@@ -44,7 +44,11 @@ def made_by(tables: Tables) -> str:
     told = ", ".join(f"{corpus} {count:,}" for corpus, count in steps.items())
     first = next(iter(tables.values()))
     split = ", ".join(sorted({one["study"]["split"] for one in tables.values()}))
-    return f"Split {split}; steps of training: {told}; seed {first['study']['seed']}; {first['environment']['cpu']}."
+    machines: dict[str, list[str]] = {}
+    for corpus, one in tables.items():
+        machines.setdefault(one["environment"]["cpu"], []).append(corpus)
+    where = "; ".join(cpu if len(machines) == 1 else f"{cpu}: {', '.join(names)}" for cpu, names in machines.items())
+    return f"Split {split}; steps of training: {told}; seed {first['study']['seed']}; {where}."
 
 
 def percents(value: float) -> str:
