@@ -18,7 +18,7 @@ from typing import Any
 from pixnar.errors import PixnarError
 from pixnar.index import Index
 from pixnar.scale.batch import Order, Piece, answered, open_index
-from pixnar.scale.cluster import RETRIES, connected
+from pixnar.scale.cluster import RETRIES, connected, given_up
 
 _MOST_BLOCKS = 2000
 _LEVEL = "RAY_BACKEND_LOG_LEVEL"
@@ -132,9 +132,6 @@ class _Searcher:
         import ray
 
         if ray.get(self.tries.begin.remote(piece.number)) > self.retries + 1:
-            raise PixnarError(
-                f"searching: {self.retries + 1} workers died over the same job: give them more memory, or use fewer "
-                "workers"
-            )
+            raise given_up("searching", self.retries + 1)
         self.index = self.index or open_index(self.order)
         return answered(self.index, self.order, piece, self.threads)

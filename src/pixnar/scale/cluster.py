@@ -116,9 +116,7 @@ class RayCrew:
             why = (str(error.cause).splitlines() or [""])[0]
             raise PixnarError(f"{stage}: a worker failed with {type(error.cause).__name__}: {why}") from error
         except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError) as error:
-            raise PixnarError(
-                f"{stage}: {RETRIES + 1} workers died over the same job: give them more memory, or use fewer workers"
-            ) from error
+            raise given_up(stage, RETRIES + 1) from error
         except errors.RayError as error:
             why = (str(error).splitlines() or [""])[0]
             raise PixnarError(
@@ -127,6 +125,11 @@ class RayCrew:
         if isinstance(value, PixnarError):
             raise value
         return value
+
+
+def given_up(stage: str, died: int) -> PixnarError:
+    """What to say of a job that no worker lives through."""
+    return PixnarError(f"{stage}: {died} workers died over the same job: give them more memory, or use fewer workers")
 
 
 def _guarded(task: Callable[..., Any], *arguments: Any) -> Any:
