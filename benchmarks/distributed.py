@@ -105,7 +105,11 @@ def run(wish: argparse.Namespace) -> dict[str, Any]:
             dials = [part for name, value in results["settings"].items() for part in (f"--{name}", str(value))]
             command = [sys.executable, *launch, "-m", "benchmarks.distributed", *dials, "--worker", folder]
             environ = os.environ | {"OMP_NUM_THREADS": "1"}
-            subprocess.run(command, cwd=Path(__file__).parents[1], env=environ, check=True, stderr=subprocess.DEVNULL)
+            done = subprocess.run(
+                command, cwd=Path(__file__).parents[1], env=environ, stderr=subprocess.PIPE, text=True
+            )
+            if done.returncode:
+                sys.exit(f"{size} processes ended with {done.returncode}:\n{done.stderr[-3000:]}")
             told = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(size)]
         results["processes"][str(size)] = {
             "losses": told[0]["losses"],
