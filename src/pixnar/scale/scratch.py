@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.errors import PixnarError
+
+_ATTEMPTS = 20  # to remove a folder; the second nearly always does it
 
 
 @contextlib.contextmanager
@@ -29,8 +32,24 @@ def scratch_folder(where: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        # A worker that was told to stop may still write a last file; what is left then is of no use to anybody.
-        shutil.rmtree(folder, ignore_errors=True)
+        _clear(folder)
+
+
+def _clear(folder: Path) -> None:
+    """Remove a folder into which workers that were told to stop may still write.
+
+    Under another name they do not find it any more; only who was just about to make a file still does.
+    """
+    gone = folder.with_name(f"{folder.name}.gone")
+    try:
+        folder.rename(gone)
+    except OSError:
+        gone = folder
+    for _ in range(_ATTEMPTS):
+        shutil.rmtree(gone, ignore_errors=True)
+        if not gone.exists():
+            return
+        time.sleep(0.05)
 
 
 @contextlib.contextmanager
