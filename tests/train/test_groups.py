@@ -213,3 +213,30 @@ def test_who_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) ->
 def test_processes_that_share_work_share_a_kind_of_device() -> None:
     assert World(0, 2).device(torch.device("mps")) == torch.device("cpu")
     assert World().device(torch.device("mps")) == torch.device("mps")
+
+
+GONE = """
+import sys, weakref
+import torch
+import torch.distributed as dist
+from pixnar.model.world import World
+
+world = World.join("cpu")
+group = weakref.ref(dist.distributed_c10d._get_default_group())
+with world.together():
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.AdamW([weight])
+    weight.sum().backward()
+    world.add_up([weight.grad])
+    optimizer.step()
+sys.exit(group() is not None)
+"""
+
+
+def test_nothing_of_the_group_is_left_at_the_end(tmp_path: Path) -> None:
+    """Threads of a group that lives on now and then abort the interpreter when it ends, after all is done."""
+    (tmp_path / "gone.py").write_text(GONE)
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(tmp_path / "gone.py")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *launch], env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-3000:]

@@ -8,9 +8,11 @@ gives back what it was given.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -57,6 +59,7 @@ class World:
                 f"process {world.rank} has no GPU of its own: start at most {torch.cuda.device_count()} per machine"
             )
         backend = "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo"
+        importlib.import_module("torch._dynamo")  # see `_dissolve`
         try:
             store, rank, size = next(rendezvous("env://", timeout=_MEETING))
             store.set_timeout(_MEETING)  # the group is patient, but whoever keeps the store may be gone
@@ -215,7 +218,7 @@ class World:
         try:
             yield
             self.wait()
-            dist.destroy_process_group()
+            _dissolve()
         except PixnarError:
             if self._someone_failed(time.monotonic()):
                 raise Silent from None
@@ -310,6 +313,19 @@ def _meet(store: Any, rank: int, size: int) -> None:
     """Wait until all processes have come; the group itself would wait for them as long as for an answer."""
     store.set(f"pixnar/here/{rank}", "1")
     store.wait([f"pixnar/here/{other}" for other in range(size)], _MEETING)
+
+
+def _dissolve() -> None:
+    """End the group and gloo's threads: one that still lets go of a tensor as the interpreter ends aborts the process.
+
+    The threads end with the last reference to the group. Functions of torch have the group as the default value of an
+    argument, so their modules keep one that is there when they are first imported; optimizers import most of them. For
+    this reason `join` imports them before there is a group.
+    """
+    group = weakref.ref(dist.distributed_c10d._get_default_group())
+    dist.destroy_process_group()
+    if group() is not None:
+        time.sleep(_GRACE)  # somebody else keeps it: then its threads are given time
 
 
 def _store() -> Any:
