@@ -129,6 +129,29 @@ def table6(tables: Tables) -> str:
     return f"{lengths}\n\n{grid(['', 'model', 'words of a generated docid', 'one or two words, %'], words)}"
 
 
+def orders(tables: Tables) -> str:
+    """Phrases against word-pieces, under either way of matching."""
+    rows = []
+    for corpus, one in tables.items():
+        pieces = {label.partition(", ")[2]: row for label, row in one["data"].items() if row["p"] is None}
+        for label, row in one["data"].items():
+            if row["p"] is not None:
+                matching = label.partition(", ")[2]
+                base, own = pieces[matching]["figures"]["MRR@10"], row["figures"]["MRR@10"]
+                sure = "< 0.001" if row["p"] < 0.001 else f"{row['p']:.3f}"
+                rows.append(
+                    [
+                        corpus,
+                        matching,
+                        quality(pieces[matching]),
+                        quality(row),
+                        f"{100 * own / base - 100:+.1f} %",
+                        sure,
+                    ]
+                )
+    return f"{made_by(tables)}\n\n{grid(['', 'matching', 'word-pieces', 'phrases', 'MRR@10', 'p'], rows)}"
+
+
 def sponsored(tables: Tables) -> str:
     """Query to keyword."""
 
@@ -139,7 +162,8 @@ def sponsored(tables: Tables) -> str:
 
 
 PARTS = {
-    "table1": table1, "table2": table2, "table3": table3, "table4": table4, "table6": table6, "sponsored": sponsored
+    "table1": table1, "table2": table2, "table3": table3, "table4": table4, "table6": table6, "orders": orders,
+    "sponsored": sponsored
 }  # fmt: skip
 
 if __name__ == "__main__":

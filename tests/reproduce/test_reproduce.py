@@ -94,6 +94,26 @@ def test_rows_say_what_an_index_says(home: Path, asked: list[tuple[str, bool]]) 
     assert smallest["tokens_per_docid"] > largest["tokens_per_docid"]
 
 
+def test_orders_are_those_of_the_indexes(home: Path, asked: list[tuple[str, bool]]) -> None:
+    told = json.loads((home / "out" / "orders.json").read_text())["data"]
+    assert [(label, row["p"] is None) for label, row in told.items()] == [
+        ("word-pieces (CLOVERv2), slot by slot", True), ("phrases, slot by slot", False),
+        ("word-pieces (CLOVERv2), as dev chooses", True), ("phrases, as dev chooses", False),
+    ]  # fmt: skip
+    queries = read_queries(open_corpus(home / "small"), "test", 30)
+    reached = []
+    for folder in sorted((home / "out" / "work" / "indexes").glob("phrases-1024-*")):
+        index = Index.load(folder)
+        if index.manifest["recipe"]["scoring"]["order"] == "slots":
+            assert index.manifest["rule"]["order"] == "slots"
+            found = [[hit.doc_id for hit in hits] for hits in index.search_batch(queries.texts, 10)]
+            reached.append(mrr_at(found, queries.relevant, 10))
+    assert reached == [pytest.approx(told["phrases, slot by slot"]["figures"]["MRR@10"], abs=1e-9)]
+    again = json.loads((home / "out" / "table3.json").read_text())["data"]["word-pieces"]  # dev's choice: shared
+    assert told["word-pieces (CLOVERv2), as dev chooses"]["figures"] == again["figures"]
+    assert told["phrases, slot by slot"]["facts"]["steps"] == again["facts"]["steps"]
+
+
 def test_nothing_is_made_twice(home: Path, asked: list[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> None:
         raise AssertionError("this was there")

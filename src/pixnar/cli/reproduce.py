@@ -16,7 +16,7 @@ def reproduce(
     tables: Annotated[
         str,
         typer.Argument(
-            help="table1, table2, table3, table4, table6, examples, sponsored, several with commas, or all."
+            help="table1, table2, table3, table4, table6, orders, examples, sponsored, several with commas, or all."
         ),
     ],
     corpus: Annotated[str, typer.Argument(help="Corpus folder, or irds:ID, with docids and a dev split.")],
