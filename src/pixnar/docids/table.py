@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -18,19 +18,20 @@ from pixnar.corpus.badrows import shown
 from pixnar.corpus.records import Document
 from pixnar.docids.columns import word_bytes
 from pixnar.docids.documents import Documents, pack_documents, write_documents
-from pixnar.docids.folder import Manifest, TableFolder
-from pixnar.docids.generation import STEP, Generation, open_generation, write_generation
-from pixnar.docids.journal import START, Change, Journal, Position, Tokens
+from pixnar.docids.folder import TableFolder
+from pixnar.docids.generation import Generation, write_generation
+from pixnar.docids.journal import START, Change, Position, Tokens
+from pixnar.docids.keep import document_ids, kept_docids, kept_documents, still_there
 from pixnar.docids.overlay import Overlay, table_of
+from pixnar.docids.reading import OnDisk, read_table, read_vocabulary, settled
 from pixnar.docids.snapshot import Snapshot
-from pixnar.errors import FileFormatError, PixnarError
+from pixnar.errors import PixnarError
 from pixnar.progress import Progress
 from pixnar.storage import link_or_copy
-from pixnar.vocab import TargetVocabulary, load_vocabulary
+from pixnar.vocab import TargetVocabulary
 
 LONGEST_DOCID = 1 << 16  # tokens
 _MEMORY = "a table in memory"
-Found = TypeVar("Found")
 
 
 def part_of(doc_id: str, parts: int) -> int:
@@ -49,18 +50,6 @@ class LengthCount(NamedTuple):
     docids: int
 
 
-class _OnDisk(NamedTuple):
-    """Which files a table was read from, and up to where."""
-
-    folder: TableFolder
-    manifest: Manifest
-    position: Position
-
-    @property
-    def journal(self) -> Journal:
-        return Journal(self.folder.path / self.manifest.changes, self.manifest.seal)
-
-
 class DocidTable:
     """Docids, and the documents they name. Safe to search from many threads while others change it.
 
@@ -70,7 +59,7 @@ class DocidTable:
     [((7,), ['d1', 'd2']), ((7, 2), ['d1']), ((7, 2, 2), ['d3'])]
     """
 
-    def __init__(self, overlay: Overlay, disk: _OnDisk | None = None) -> None:
+    def __init__(self, overlay: Overlay, disk: OnDisk | None = None) -> None:
         """Use `open`, `in_memory` or `build_table`."""
         self._changing = threading.RLock()  # taken first, and for as long as a change takes
         self._lock = threading.Lock()  # for a moment only: searches wait for it
@@ -92,12 +81,12 @@ class DocidTable:
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> DocidTable:
         """Map a table; almost nothing is read until it is searched. Nothing is written."""
-        return cls(*_read(TableFolder(path), verify=False))
+        return cls(*read_table(TableFolder(path), verify=False))
 
     @classmethod
     def check(cls, path: str | os.PathLike[str]) -> DocidTable:
         """Open a table and compare every byte of it with its checksum."""
-        return cls(*_read(TableFolder(path), verify=True))
+        return cls(*read_table(TableFolder(path), verify=True))
 
     @property
     def path(self) -> Path | None:
@@ -110,7 +99,7 @@ class DocidTable:
         if self._vocabulary is None:
             if self._disk is None:
                 raise PixnarError("a table in memory has no vocabulary: give tokens instead of texts")
-            self._vocabulary = _vocabulary(self._disk.folder, self._disk.manifest)
+            self._vocabulary = read_vocabulary(self._disk.folder, self._disk.manifest)
         return self._vocabulary
 
     @property
@@ -303,11 +292,11 @@ class DocidTable:
                 folder.sweep(self._disk.manifest)
                 if self._disk.position.end > START:
                     self._write_compacted(self._disk, threads, progress)
-                    self._use(*_read(folder, verify=False))
+                    self._use(*read_table(folder, verify=False))
 
     def owners(self, parts: int) -> NDArray[np.int64]:
         """The part that each document belongs to, by their numbers, those that are gone included."""
-        return np.fromiter((part_of(doc_id, parts) for doc_id in self._ids()), np.int64)
+        return np.fromiter((part_of(doc_id, parts) for doc_id in document_ids(self._overlay)), np.int64)
 
     def write_part(
         self,
@@ -327,16 +316,18 @@ class DocidTable:
             if self._disk is None:
                 raise PixnarError("a table in memory cannot be written in parts: build it on disk")
             disk, folder = self._disk, TableFolder(path)
-            kept = self._there() & mine
+            kept = still_there(self._overlay) & mine
             keys = {*self.snapshot().documents.columns.keys, *self.snapshot().new_keys}
             with folder.building(overwrite=False) as generation:
                 link_or_copy(disk.folder.file(disk.manifest, "vocabulary"), folder.new_file("vocabulary", generation))
                 documents = folder.new_file("documents", generation)
-                count = write_documents(documents, self._kept(kept), keys=keys, threads=threads, progress=progress)
+                count = write_documents(
+                    documents, kept_documents(self._overlay, kept), keys=keys, threads=threads, progress=progress
+                )
                 write_generation(
                     folder,
                     generation,
-                    self._gathered(kept, progress),
+                    kept_docids(self._overlay, kept, progress),
                     count,
                     index=self.indexed,
                     spelled=self.spelled,
@@ -351,7 +342,7 @@ class DocidTable:
     def _name(self) -> str:
         return str(self.path or _MEMORY)
 
-    def _use(self, overlay: Overlay, disk: _OnDisk | None) -> None:
+    def _use(self, overlay: Overlay, disk: OnDisk | None) -> None:
         with self._lock:
             self._overlay, self._disk = overlay, disk
             self._snapshot = None
@@ -371,13 +362,13 @@ class DocidTable:
         if self._disk is None:
             return False
         folder, manifest, position = disk = self._disk
-        found = _settled(folder, lambda now: disk.journal.read(position) if now == manifest else None)
+        found = settled(folder, lambda now: disk.journal.read(position) if now == manifest else None)
         if found is not None:
             changes, position = found
             if changes:
                 self._apply(changes, position)
             return bool(changes)
-        overlay, disk = _read(folder, verify=False)
+        overlay, disk = read_table(folder, verify=False)
         if disk.manifest.files["vocabulary"].seal != manifest.files["vocabulary"].seal:
             raise PixnarError(
                 f"{folder.path} has been built again with another vocabulary: open it again, with a model for it"
@@ -401,18 +392,18 @@ class DocidTable:
                 )
 
     def _compacted_in_memory(self, threads: int, progress: Progress | None) -> Generation:
-        kept = self._there()
-        builder = self._gathered(kept, progress)
+        kept = still_there(self._overlay)
+        builder = kept_docids(self._overlay, kept, progress)
         arrays = builder.finish(int(kept.sum()), self.indexed, threads, progress)
-        return _in_memory(arrays, self._kept(kept))
+        return _in_memory(arrays, kept_documents(self._overlay, kept))
 
-    def _write_compacted(self, disk: _OnDisk, threads: int, progress: Progress | None) -> None:
+    def _write_compacted(self, disk: OnDisk, threads: int, progress: Progress | None) -> None:
         generation = disk.manifest.generation + 1
         try:
-            kept = self._there()
-            builder = self._gathered(kept, progress)
+            kept = still_there(self._overlay)
+            builder = kept_docids(self._overlay, kept, progress)
             path = disk.folder.new_file("documents", generation)
-            count = write_documents(path, self._kept(kept), threads=threads, progress=progress)
+            count = write_documents(path, kept_documents(self._overlay, kept), threads=threads, progress=progress)
             write_generation(
                 disk.folder,
                 generation,
@@ -430,106 +421,6 @@ class DocidTable:
                 if disk.folder.manifest() == disk.manifest:
                     disk.folder.discard(generation)
             raise
-
-    def _ids(self) -> Iterator[str]:
-        """The ids of all documents by their numbers, those that are gone included."""
-        documents = self._overlay.base.documents
-        for first in range(0, len(documents), STEP):
-            yield from documents.doc_ids(range(first, min(first + STEP, len(documents))))
-        yield from self._overlay.new
-
-    def _there(self) -> NDArray[np.bool_]:
-        """Which documents are there, by their numbers."""
-        kept = np.ones(len(self._overlay.base.documents) + len(self._overlay.new), np.bool_)
-        kept[list(self._overlay.gone)] = False
-        return kept
-
-    def _gathered(self, kept: NDArray[np.bool_], progress: Progress | None) -> _native.DocidBuilder:
-        """All docids of the documents to keep, under new numbers for these."""
-        overlay, base = self._overlay, self._overlay.base
-        renumbered = (np.cumsum(kept) - 1).astype(np.uint32)
-        respelled = overlay.respelled()
-        dead = overlay.share_dead()
-        builder = _native.DocidBuilder(base.table.vocabulary)
-        for first in range(0, base.table.rows, STEP):
-            last = min(first + STEP, base.table.rows)
-            ids, offsets, numbers, rows = base.table.records(first, last, dead)
-            mine = kept[numbers]
-            if not mine.all():
-                lengths = np.diff(offsets)
-                ids, numbers, rows = ids[np.repeat(mine, lengths)], numbers[mine], rows[mine]
-                offsets = np.concatenate([[0], np.cumsum(lengths[mine])]).astype(np.int64)
-            texts: list[bytes] = []
-            if base.spellings is not None:
-                texts = base.spellings.many(rows)
-                if respelled:
-                    texts = [respelled.get(row, text) for row, text in zip(rows.tolist(), texts, strict=True)]
-            builder.add(ids, offsets, renumbered[numbers], b"".join(texts), _borders(texts, self.spelled))
-            if progress:
-                progress("reading docids", last, base.table.rows)
-        for tokens, all_named in overlay.pairs.items():
-            named = [number for number in all_named if kept[number]]
-            if not named:
-                continue
-            texts = [word_bytes(overlay.spelling(tokens) or "")] * len(named) if self.spelled else []
-            builder.add(
-                np.array(tokens * len(named), np.uint32),
-                np.arange(len(named) + 1, dtype=np.int64) * len(tokens),
-                renumbered[named],
-                b"".join(texts),
-                _borders(texts, self.spelled),
-            )
-        return builder
-
-    def _kept(self, kept: NDArray[np.bool_]) -> Iterator[Document]:
-        overlay, old = self._overlay, len(self._overlay.base.documents)
-        for number, document in enumerate(overlay.base.documents):
-            if kept[number]:
-                yield overlay.records.get(number, document)
-        for number in range(old, old + len(overlay.new)):
-            if kept[number]:
-                yield overlay.records[number]
-
-
-def _settled(folder: TableFolder, read: Callable[[Manifest], Found]) -> Found:
-    """What `read` makes of the files in force; again, if they were replaced while it read them."""
-    manifest = folder.manifest()
-    while True:
-        try:
-            return read(manifest)
-        except (FileFormatError, OSError) as error:
-            now = folder.manifest()
-            if now == manifest:
-                if isinstance(error, OSError):
-                    raise FileFormatError(f"cannot open {folder.path}: {error.strerror}; copy it again") from error
-                raise
-            manifest = now
-
-
-def _read(folder: TableFolder, *, verify: bool) -> tuple[Overlay, _OnDisk]:
-    def read(manifest: Manifest) -> tuple[Overlay, _OnDisk]:
-        overlay = Overlay(open_generation(folder, manifest, verify=verify))
-        found = Journal(folder.path / manifest.changes, manifest.seal).read()
-        assert found is not None
-        changes, position = found
-        for change in changes:
-            overlay.apply(change)
-        if verify:
-            _vocabulary(folder, manifest, verify=True)
-        return overlay, _OnDisk(folder, manifest, position)
-
-    return _settled(folder, read)
-
-
-def _vocabulary(folder: TableFolder, opened: Manifest, *, verify: bool = False) -> TargetVocabulary:
-    """The vocabulary of a table that was opened a while ago; a table that was built anew since may have another."""
-
-    def read(manifest: Manifest) -> TargetVocabulary:
-        if manifest.files["vocabulary"].seal != opened.files["vocabulary"].seal:
-            raise PixnarError(f"{folder.path} has been built again with another vocabulary: open it again")
-        return load_vocabulary(folder.file(manifest, "vocabulary"), verify=verify)
-
-    return _settled(folder, read)
 
 
 def _in_memory(arrays: dict[str, NDArray[Any]], documents: Iterable[Document]) -> Generation:
@@ -562,9 +453,3 @@ def _check(change: Change, vocab_size: int) -> None:
             raise ValueError(f"the id of a document is text, not {shown(doc_id)}")
         if not doc_id:
             raise PixnarError("the id of a document is empty: give it at least one character")
-
-
-def _borders(texts: Sequence[bytes], spelled: bool) -> NDArray[np.int64]:
-    if not spelled:
-        return np.zeros(0, np.int64)
-    return np.concatenate([[0], np.cumsum([len(text) for text in texts], dtype=np.int64)]).astype(np.int64)
