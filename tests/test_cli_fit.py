@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,30 @@ def test_evaluate_then_compare(home: Path) -> None:
     fails("is no measure", "compare", home / "short.trec", "--qrels", home / "dev.qrels", "-m", "map")
     fails("cannot read", "compare", home / "none.trec", "--qrels", home / "dev.qrels")
     fails("given twice", "compare", home / "full.trec", home / "full.trec", "--qrels", home / "dev.qrels")
+    fails("'--seed'", "compare", home / "full.trec", "--qrels", home / "dev.qrels", "--seed", "-1")
+    fails("does not exist", "compare", home / "full.trec", "--qrels", home / "dev.qrels", "--json", home / "no" / "a")
     fails("is no measure", "evaluate", home / "index", home / "corpus", "-m", "MRR")
+
+
+def test_evaluate_with_rows_and_ids_of_all_kinds(home: Path, tmp_path: Path) -> None:
+    corpus = shutil.copytree(home / "corpus", tmp_path / "corpus")
+    dev = corpus / "qrels" / "dev.tsv"
+    judged = dev.read_text()
+    dev.write_text(judged + "nobody\td01\t1\n")
+    fails("unknown query id 'nobody'; correct the row, or leave", "evaluate", home / "index", corpus)
+    done = pixnar("evaluate", home / "index", corpus, "--skip-bad-rows")
+    assert done.returncode == 0, done.stderr
+    assert "skipped 1 bad row: 1 unknown query id" in done.stderr
+    with open(corpus / "corpus.jsonl", "a") as documents:
+        documents.write('{"_id": "two words", "title": "", "text": ""}\n')
+    query = judged.splitlines()[1].split("\t")[0]
+    dev.write_text(judged + f"{query}\ttwo words\t1\n")
+    files = [tmp_path / name for name in ("run", "qrels", "json")]
+    options = [part for file in files for part in (f"--{file.name}", file)]
+    done = pixnar("evaluate", home / "index", corpus, *options)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("pixnar: the id 'two words' cannot be written to a TREC file")
+    assert [file.exists() for file in files] == [False, False, True]  # neither of two that belong together
 
 
 def test_shortlist_sweeps(home: Path) -> None:

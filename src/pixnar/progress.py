@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -86,3 +87,11 @@ def _plain_lines() -> Progress:
         print(f"[{now - started:6.1f} s] {stage} {amount}", file=sys.stderr, flush=True)
 
     return progress
+
+
+def quiet_loading() -> None:
+    """Keep what loads Hugging Face models from writing over our progress, and from telling of every failed attempt."""
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)

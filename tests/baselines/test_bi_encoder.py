@@ -187,6 +187,7 @@ def test_what_is_wrong(home: Path) -> None:
         (Tuning(), "would never end"),
         (replace(TUNING, batch=1), "batch 1 is not possible: give 2 or more"),
         (replace(TUNING, temperature=0), "temperature 0 is not possible"),
+        (replace(TUNING, temperature=float("inf")), "temperature inf is not possible"),
         (replace(TUNING, learning_rate=float("nan")), "learning_rate nan"),
         (replace(TUNING, device="nonsense"), "cannot use the device nonsense"),
     ):

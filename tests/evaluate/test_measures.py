@@ -97,3 +97,9 @@ def test_no_measure(name: str) -> None:
 def test_no_judged_query() -> None:
     with pytest.raises(PixnarError, match="no judged queries"):
         per_query({"q": [("a", 1.0)]}, {"q": {"a": 0}})
+
+
+def test_grades_that_trec_eval_has_no_room_for() -> None:
+    with pytest.raises(PixnarError, match="query q has a document of grade 1,000,001: grades go to 1,000,000"):
+        per_query({"q": [("a", 1.0)]}, {"q": {"a": 1_000_001}}, ["nDCG@10"])
+    assert per_query({"q": [("a", 1.0)]}, {"q": {"a": 1_000_000, "b": -(10**9)}}, ["nDCG@10"])[1]["nDCG@10"] == [1.0]

@@ -65,6 +65,7 @@ def test_qrels_both_ways(tmp_path: Path) -> None:
         (b"q Q0 a 1 1.0\n", ":1: 5 columns"),
         (b"q Q0 a 1 1.0 x\nq Q0 b 2 much x\n", ":2: 'much' is no number"),
         (b"q Q0 a 1 nan x\n", "is no number"),
+        (b"q Q0 a 1 1 x\nq Q0 b 2 -1e39 x\n", ":2: the score -1e39 is too large for 32 bits"),
         (b"q Q0 a 1 2 x\nq Q0 a 2 1 x\n", ":2: query q has document a twice"),
         (b"q Q0 \xff 1 1.0 x\n", ":1: invalid UTF-8"),
         (b"", "is empty"),

@@ -111,6 +111,8 @@ def test_orders_are_those_of_the_indexes(home: Path, asked: list[tuple[str, bool
     assert reached == [pytest.approx(told["phrases, slot by slot"]["figures"]["MRR@10"], abs=1e-9)]
     again = json.loads((home / "out" / "table3.json").read_text())["data"]["word-pieces"]  # dev's choice: shared
     assert told["word-pieces (CLOVERv2), as dev chooses"]["figures"] == again["figures"]
+    judged = [path.stem.rpartition("-")[2] for path in (home / "out" / "work" / "judged").glob("*.json")]
+    assert len(set(judged)) == len(judged)  # asked once, whatever tables call it
     assert told["phrases, slot by slot"]["facts"]["steps"] == again["facts"]["steps"]
 
 

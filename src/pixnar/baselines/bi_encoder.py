@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class Tuning:
             if getattr(self, name) < least:
                 raise PixnarError(f"{name} {getattr(self, name)} is not possible: give {least} or more")
         for name in ("learning_rate", "temperature"):
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise PixnarError(f"{name} {getattr(self, name)} is not possible: give a number above 0")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pixnar.cli.common import JsonFile, app, write_json
+from pixnar.cli.common import JsonFile, SkipBadRows, app, tell_skipped, write_json
 from pixnar.cli.search import FullVocabulary, Sources, refuse
 from pixnar.errors import PixnarError
 from pixnar.progress import show_progress
@@ -42,6 +42,7 @@ def evaluate(
     ] = None,
     full: FullVocabulary = False,
     sources: Sources = "all",
+    skip_bad_rows: SkipBadRows = False,
     threads: Annotated[int, typer.Option(help="Worker threads.", min=1)] = 2,
     json_file: JsonFile = None,
 ) -> None:
@@ -50,8 +51,9 @@ def evaluate(
     [bold]pixnar evaluate INDEX CORPUS --split dev --latency 200 --run dev.trec[/bold]
     """
     from pixnar.baselines import is_baseline, open_retriever
+    from pixnar.corpus import open_corpus
+    from pixnar.evaluate import check_ids, write_qrels, write_run
     from pixnar.evaluate import evaluate as measure
-    from pixnar.evaluate import write_qrels, write_run
     from pixnar.index import Index
 
     for path in (run_file, qrels_file, json_file):
@@ -63,9 +65,10 @@ def evaluate(
         retriever = open_retriever(folder, threads=threads)
     else:
         retriever = Index.load(folder, shortlist=not full, sources=sources, threads=threads)
+    source = open_corpus(corpus, skip_bad_rows=skip_bad_rows)
     with show_progress() as progress:
         found = measure(
-            retriever, corpus, split, measures=_names(measures), most=most, k=k, timed=timed, progress=progress
+            retriever, source, split, measures=_names(measures), most=most, k=k, timed=timed, progress=progress
         )
     intervals = found.intervals()
     for name, value in found.figures.items():
@@ -73,13 +76,17 @@ def evaluate(
     if found.latency:
         one = found.latency
         print(f"      ms {one.mean:.2f} mean, {one.p50:.2f} p50, {one.p99:.2f} p99 ({one.queries} queries, one by one)")
-    if run_file is not None:
-        write_run(run_file, found.run)
-    if qrels_file is not None:
-        write_qrels(qrels_file, found.judgements)
+    tell_skipped(source.skipped)
     report: dict[str, Any] = {"index": str(folder), "split": split, "queries": len(found.run)}
     report |= {"figures": found.figures, "intervals": intervals}
     write_json(json_file, report | ({"latency_ms": found.latency._asdict()} if found.latency else {}))
+    if run_file is not None:
+        check_ids([*found.run, *(doc_id for hits in found.run.values() for doc_id, _ in hits)])
+    if qrels_file is not None:
+        check_ids([*found.judgements, *(doc_id for judged in found.judgements.values() for doc_id in judged)])
+        write_qrels(qrels_file, found.judgements)
+    if run_file is not None:
+        write_run(run_file, found.run)
 
 
 @app.command("compare")
@@ -91,7 +98,7 @@ def compare(
         bool,
         typer.Option("--answered-only", help="Leave out queries that are in no run; else they count as nothing found."),
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of the randomisation test and the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the randomisation test and the bootstrap.", min=0)] = 0,
     json_file: JsonFile = None,
 ) -> None:
     """Compare runs: means, 95 % intervals, and the p-value of a paired randomisation test against the first.
@@ -101,6 +108,8 @@ def compare(
     from pixnar.evaluate import compare as measure
     from pixnar.evaluate import read_qrels, read_run
 
+    if json_file is not None:
+        check_writable(json_file)
     if len(set(runs)) < len(runs):
         raise PixnarError("a run is given twice: give each once")
     short = len({path.stem for path in runs}) == len(runs)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pixnar.cli.common import Cache, Settings, app
+from pixnar.cli.common import Cache, Settings, SkipBadRows, app
 from pixnar.progress import show_progress
 
 
@@ -27,7 +27,14 @@ def reproduce(
             help="Minutes of training a model; a table trains two to nine, and each is trained once for all.", min=0.01
         ),
     ] = 2.0,
-    steps: Annotated[int, typer.Option(help="Steps a model instead of minutes: the same figures again.", min=0)] = 0,
+    steps: Annotated[
+        int,
+        typer.Option(
+            help="Steps a model instead of minutes: the same figures again (but for the shortlist, learned for two "
+            "minutes).",
+            min=0,
+        ),
+    ] = 0,
     split: Annotated[str, typer.Option(help="The split that is reported; choices are made on dev.")] = "dev",
     queries: Annotated[int, typer.Option(help="A sample of so many queries; 0 = all.", min=0)] = 2000,
     size: Annotated[int, typer.Option(help="Tokens of the largest phrase vocabulary.", min=514)] = 131072,
@@ -39,6 +46,7 @@ def reproduce(
     encoder: Annotated[str | None, typer.Option(help="Hugging Face encoder by name or folder.")] = None,
     settings: Settings = None,
     cache: Cache = None,
+    skip_bad_rows: SkipBadRows = False,
     threads: Annotated[int, typer.Option(help="Worker threads.", min=1)] = 2,
 ) -> None:
     """Make the paper's tables on your corpus: Markdown, JSON and pictures.
@@ -68,6 +76,7 @@ def reproduce(
         seed=seed,
         cache=cache,
         threads=threads,
+        skip_bad_rows=skip_bad_rows,
         settings=tuple(settings or ()),
         **({"encoder": encoder} if encoder else {}),
     )

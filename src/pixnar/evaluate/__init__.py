@@ -6,7 +6,7 @@ from pixnar.evaluate.measures import per_query
 from pixnar.evaluate.metrics import mrr_at, recall_at, recalls, reciprocal_ranks, summary
 from pixnar.evaluate.run import Evaluation, evaluate
 from pixnar.evaluate.significance import Difference, Interval, bootstrap, paired_difference
-from pixnar.evaluate.trec import Qrels, Run, read_qrels, read_run, write_qrels, write_run
+from pixnar.evaluate.trec import Qrels, Run, check_ids, read_qrels, read_run, write_qrels, write_run
 
 __all__ = [
     "Difference",
@@ -17,6 +17,7 @@ __all__ = [
     "Row",
     "Run",
     "bootstrap",
+    "check_ids",
     "compare",
     "evaluate",
     "latencies",

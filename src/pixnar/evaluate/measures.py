@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pixnar.errors import MissingExtraError, PixnarError
 from pixnar.evaluate.trec import Qrels, Run
 
+HIGHEST_GRADE = 1_000_000  # trec_eval has a counter for every grade up to the highest
 DEFAULT = ("MRR@10", "R@5", "R@20", "R@100")
 Figures = NDArray[np.float64]
 
@@ -72,6 +73,12 @@ def per_query(run: Run, qrels: Qrels, names: Sequence[str] = DEFAULT) -> tuple[l
     ids = [query for query, judged in qrels.items() if any(grade > 0 for grade in judged.values())]
     if not ids:
         raise PixnarError("there are no judged queries to average over: check the qrels and their split")
+    for query in ids:
+        highest = max(qrels[query].values())
+        if highest > HIGHEST_GRADE:
+            raise PixnarError(
+                f"query {query} has a document of grade {highest:,}: grades go to {HIGHEST_GRADE:,}, scale them down"
+            )
     place = {query: i for i, query in enumerate(ids)}
     # RR@k of ir-measures is not trec_eval's, which has no cut; RR is, and what comes too late in it is cut here.
     wanted = {measure: ir_measures.parse_measure(_whole(measure)) for measure in measures}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,9 @@ Qrels = Mapping[str, Mapping[str, int]]
 """For every query the grade of each judged document; above 0 is relevant."""
 
 
+_LARGEST = float(np.finfo(np.float32).max)
+
+
 def read_run(path: str | os.PathLike[str]) -> dict[str, list[tuple[str, float]]]:
     """Read lines of ``query Q0 document rank score name``; a name that ends in .gz is unpacked.
 
@@ -31,10 +34,12 @@ def read_run(path: str | os.PathLike[str]) -> dict[str, list[tuple[str, float]]]
     for number, fields in _lines(path):
         if len(fields) != 6:
             raise PixnarError(f"{path}:{number}: {len(fields)} columns, a run has 6: query Q0 document rank score name")
-        query, document, score = fields[0], fields[2], float(np.float32(_number(fields[4], path, number)))
+        query, document, score = fields[0], fields[2], _number(fields[4], path, number)
+        if abs(score) > _LARGEST:
+            raise PixnarError(f"{path}:{number}: the score {fields[4]} is too large for 32 bits: scale scores down")
         if document in scores.setdefault(query, {}):
             raise PixnarError(f"{path}:{number}: query {query} has document {document} twice: remove one of the lines")
-        scores[query][document] = score
+        scores[query][document] = float(np.float32(score))
     if not scores:
         raise PixnarError(f"{path} is empty: give a run, lines of: query Q0 document rank score name")
     return {
@@ -83,6 +88,12 @@ def write_qrels(path: str | os.PathLike[str], qrels: Qrels) -> None:
             for doc_id, grade in judged.items()
         ],
     )
+
+
+def check_ids(ids: Iterable[str]) -> None:
+    """Raise if one of the ids cannot stand in such a file."""
+    for one in ids:
+        _word(one)
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:

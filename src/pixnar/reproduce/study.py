@@ -68,6 +68,7 @@ class Plan:
     cache: Path | None = None
     threads: int = 2
     settings: tuple[str, ...] = ()  # further dials of every recipe
+    skip_bad_rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Study:
 
     def __init__(self, plan: Plan, progress: Progress | None = None, say: Callable[[str], None] = print) -> None:
         self.plan, self.progress, self.say = plan, progress, say
-        self.corpus: Corpus = open_corpus(plan.corpus)
+        self.corpus: Corpus = open_corpus(plan.corpus, skip_bad_rows=plan.skip_bad_rows)
         self._state = state_of(self.corpus)
         self.work = plan.out / "work"
         self._check()
@@ -220,9 +221,9 @@ class Study:
         """What a system reaches on the plan's split; `key` is what its figures depend on beside that."""
         plan, source = self.plan, corpus or self.corpus
         asked = [source.name, plan.split, plan.queries, list(measures), key]
-        path = self.work / "judged" / f"{self.key(label, asked)}.json"
+        path = self.work / "judged" / f"{self.key(str(key), asked)}.json"  # whatever a table calls it
         if path.exists():
-            known = Judged(**json.loads(path.read_bytes()))
+            known = Judged(**json.loads(path.read_bytes()) | {"label": label})
             self.commits.add(known.made["commit"])
             return known
         path.parent.mkdir(exist_ok=True)
