@@ -14,7 +14,8 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from pixnar.vocab import Vocabulary, load_vocabulary
 
 from .generate import generate_docids
 
-DOCIDS_PER_DOCUMENT = 5
+DOCIDS_PER_DOCUMENT, DOCIDS_PER_TEXT = 5, 10
 SLOTS, WIDTH, BATCH = 8, 384, 32
 
 
@@ -174,23 +175,36 @@ def _peak_bytes() -> float:
 
 def evidence_stage(home: Path, docids: int) -> dict[str, float]:
     """Bytes per docid of evidence and BM25 over docids, which are written to the index."""
+    texts = [row.docid for row in open_corpus(home / "corpus").docids()]
+    owners = [i // DOCIDS_PER_DOCUMENT for i in range(len(texts))]
+    return _evidence(home, texts, owners, len(texts), "docid")
+
+
+def text_stage(home: Path, docids: int) -> dict[str, float]:
+    """The same per byte of the documents' own text, which is ten generated docids long."""
+    lines = generate_docids(docids * 2, seed=1)
+    texts = [". ".join(islice(lines, DOCIDS_PER_TEXT)) for _ in range(docids // DOCIDS_PER_DOCUMENT)]
+    size = sum(len(text.encode()) for text in texts)
+    return {"text_bytes": size / len(texts)} | _evidence(home, texts, list(range(len(texts))), size, "byte")
+
+
+def _evidence(home: Path, texts: list[str], owners: list[int], units: int, unit: str) -> dict[str, float]:
     from pixnar.evidence.bm25 import Bm25
     from pixnar.evidence.documents import DocumentEvidence
 
-    texts = [row.docid for row in open_corpus(home / "corpus").docids()]
-    owners = [i // DOCIDS_PER_DOCUMENT for i in range(len(texts))]
     count = owners[-1] + 1
     began = time.process_time()
     vocabulary, pairs = load_vocabulary(home / "vocabulary"), list(zip(owners, texts, strict=True))
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
     before = _peak_bytes()
     DocumentEvidence.build(vocabulary, pairs, count).save(home / "evidence")
     peak = _peak_bytes() - before
     Bm25.build(texts, owners, join=True, n_documents=count).save(home / "bm25")
     return {
-        "evidence_bytes": (home / "evidence").stat().st_size / len(texts),
-        "bm25_bytes": (home / "bm25").stat().st_size / len(texts),
-        "peak_bytes": peak / len(texts),
-        "seconds_per_docid": (time.process_time() - began) / len(texts),
+        "evidence_bytes": (home / "evidence").stat().st_size / units,
+        "bm25_bytes": (home / "bm25").stat().st_size / units,
+        "peak_bytes": peak / units,
+        f"seconds_per_{unit}": (time.process_time() - began) / units,
     }
 
 
@@ -266,13 +280,17 @@ STAGES: dict[str, Callable[[Path, int], dict[str, Any]]] = {
     "plain": plain_stage,
     "ranking": ranking_stage,
     "evidence": evidence_stage,
+    "text": text_stage,
     "encoder": encoder_stage,
     "head": head_stage,
 }
 
 
-def run(docids: int = 60_000, out: Path | None = None) -> dict[str, Any]:
+def run(docids: int = 60_000, out: Path | None = None, stages: Sequence[str] = tuple(STAGES)) -> dict[str, Any]:
     """Measure every stage, each in a process of its own, and write the figures."""
+    unknown = [name for name in stages if name not in STAGES]
+    if unknown:
+        sys.exit(f"{unknown[0]} is no stage: choose from {', '.join(STAGES)}")
     results: dict[str, Any] = {
         "environment": environment("numpy", "torch") | {"command": _command()},
         "docids": docids,
@@ -281,8 +299,8 @@ def run(docids: int = 60_000, out: Path | None = None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         corpus_of(Path(folder) / "corpus", docids)
         with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-            for name, stage in STAGES.items():
-                results["stages"][name] = pool.apply(stage, (Path(folder), docids))
+            for name in stages:
+                results["stages"][name] = pool.apply(STAGES[name], (Path(folder), docids))
                 print(name, json.dumps(results["stages"][name]), flush=True)
     if out is not None:
         with atomic_write(out) as file:
@@ -307,5 +325,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--docids", type=int, default=60_000)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--stages", default=",".join(STAGES), help="some of them; most need vocabulary first")
     wanted = parser.parse_args()
-    run(wanted.docids, wanted.json)
+    run(wanted.docids, wanted.json, wanted.stages.split(","))

@@ -7,12 +7,14 @@ that means something is covered by a checksum. docs/file-formats.md has the layo
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import mmap
 import os
 import shutil
 import struct
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -24,6 +26,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from pixnar.errors import FileFormatError, PixnarError
+
+LOCK = "lock"  # the file in a folder that whoever works there holds
 
 _HEADER = struct.Struct(
     "<8s8sIIQQQQ"
@@ -90,6 +94,41 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path, patience: float = 2.0) -> Iterator[None]:
+    """Be the only one that works in a folder; an error if another process is at it for longer than `patience`."""
+    try:
+        file = open(folder / LOCK, "ab")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise PixnarError(
+            f"cannot change {folder}: {error.strerror}; see who may write there, or work on a copy"
+        ) from error
+    with file:
+        until = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= until:
+                    raise PixnarError(
+                        f"{folder} is being changed by another process: try again when it is done"
+                    ) from error
+            except OSError as error:
+                raise PixnarError(f"cannot lock {folder}: {error.strerror}; work on a disk that has locks") from error
+            time.sleep(0.005)
+        if not _same_file(file, folder / LOCK):  # whoever had it has removed the folder
+            raise PixnarError(f"{folder} was in use until now by another run, which has ended: run the command again")
+        yield
+
+
+def _same_file(file: IO[bytes], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:

@@ -330,6 +330,25 @@ def test_another_recipe_does_not_go_on(tmp_path: Path, corpus: Path, encoder: Pa
     Index.load(index).verify()
 
 
+def test_what_failed_at_once_is_in_nobodys_way(tmp_path: Path, encoder: Path) -> None:
+    """A bad row, an encoder that is not there: put right, the same command works, without --overwrite."""
+    write_small(tmp_path / "corpus", 8, 2)
+    docids = tmp_path / "corpus" / "docids.jsonl"
+    right = docids.read_text()
+    docids.write_text(right + '{"_id": "nobody", "docid": "of nobody"}\n')
+    wish, index = settings(encoder, train__steps=1, shortlist__learn=False), tmp_path / "index"
+    with pytest.raises(PixnarError, match="unknown document id 'nobody'"):
+        made(tmp_path / "corpus", index, wish)
+    assert not index.exists()
+    docids.write_text(right)
+    missing = [*wish, f"model.encoder={json.dumps(str(tmp_path / 'none'))}"]
+    with pytest.raises(PixnarError, match="cannot load the encoder"):
+        made(tmp_path / "corpus", index, missing)
+    assert not index.exists()
+    made(tmp_path / "corpus", index, wish)
+    Index.load(index).verify()
+
+
 def test_where_vectors_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIXNAR_CACHE", str(tmp_path / "a"))
     assert default_cache() == tmp_path / "a"

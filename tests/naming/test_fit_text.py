@@ -81,3 +81,4 @@ def test_neither_docids_nor_text(tmp_path: Path, encoder: Path) -> None:
     corpus = write_text_only(tmp_path / "corpus", [Document("d", "", "", {})])
     with pytest.raises(PixnarError, match=r"no docid came of it; its documents have neither titles nor text"):
         made(corpus, tmp_path / "index", settings(encoder), [])
+    assert not (tmp_path / "index").exists()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from pixnar.corpus import Document, open_corpus
 from pixnar.errors import PixnarError
 from pixnar.naming import Asking, Wish, make_docids
+from pixnar.naming.parts import Part, Parts
 from pixnar.naming.target import target_of
 from pixnar.vocab import normalize
 from tests.fit.corpora import WORDS
@@ -227,6 +229,9 @@ def test_nothing_to_name(tmp_path: Path) -> None:
     folder = write_text_only(tmp_path / "corpus", [Document("d", "", "", {})])
     with pytest.raises(PixnarError, match="no docid came of it; its documents have neither titles nor text"):
         make_docids(open_corpus(folder), tmp_path / "a.jsonl")
+    other = write_text_only(tmp_path / "other", [Document("d", "", "A text without a title.", {})])
+    with pytest.raises(PixnarError, match="no docid came of it; titles gave nothing for any document: name other"):
+        make_docids(open_corpus(other), tmp_path / "a.jsonl", Wish(sources=("titles",)))
     (tmp_path / "queries.tsv").write_text("other\tquery\n")
     with pytest.raises(PixnarError, match="the ids in the files are perhaps not those"):
         make_docids(open_corpus(folder), tmp_path / "b.jsonl", Wish(sources=(str(tmp_path / "queries.tsv"),)))
@@ -295,3 +300,58 @@ def test_what_fails_at_once_is_not_begun(tmp_path: Path) -> None:
         make_docids(open_corpus(folder), tmp_path / "all.jsonl", right)
     made = make_docids(open_corpus(folder), folder / "docids.jsonl", right)
     assert made.made["model"] > 0
+
+
+def test_one_run_at_a_time(tmp_path: Path) -> None:
+    """Two at once would put their parts into one file."""
+    folder = write_text_only(tmp_path / "corpus", passages(6))
+    target = tmp_path / "a.jsonl"
+    with Parts.claim(target, {"of": "somebody else"}) as parts:
+        parts.write(0, Part(documents=1, lines=[b"theirs\n"]))
+        with pytest.raises(PixnarError, match="is being changed by another process: try again when it is done"):
+            make_docids(open_corpus(folder), target, overwrite=True)
+        assert [line for part in (parts.read(0),) if part for line in part.lines] == [b"theirs\n"]
+    with pytest.raises(PixnarError, match="was begun with another corpus or other settings"):
+        make_docids(open_corpus(folder), target)
+    make_docids(open_corpus(folder), target, overwrite=True)  # who is gone is in nobody's way
+    make_docids(open_corpus(folder), tmp_path / "b.jsonl")
+    assert target.read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+    assert sorted(os.listdir(tmp_path)) == ["a.jsonl", "b.jsonl", "corpus"]
+
+
+def test_waiting_for_a_run_that_ends_is_told(tmp_path: Path) -> None:
+    """It removes its folder at the end: a lock in a folder that is gone keeps nobody else out."""
+    target = tmp_path / "a.jsonl"
+    with ThreadPoolExecutor(1) as other, Parts.claim(target, {"of": "somebody"}) as parts:
+        waiting = other.submit(lambda: Parts.claim(target, {"of": "somebody"}).__enter__())
+        time.sleep(0.3)
+        parts.forget(all_of_it=True)
+        parts.folder.mkdir()
+        (parts.folder / "lock").touch()  # a third one
+    with pytest.raises(PixnarError, match="was in use until now by another run, which has ended: run the command"):
+        waiting.result()
+
+
+@pytest.mark.parametrize("doc_id", ["a\tb", "x\ny", "\udc80q", " d"])
+def test_ids_that_a_tsv_cannot_hold(tmp_path: Path, doc_id: str) -> None:
+    text = "Green tea grows on hills."
+    folder = write_text_only(tmp_path / "corpus", [Document("d0", "", text, {}), Document(doc_id, "", text, {})])
+    with pytest.raises(PixnarError, match=r"cannot stand in a \.tsv: write a \.jsonl"):
+        make_docids(open_corpus(folder), tmp_path / "a.tsv")
+    assert os.listdir(tmp_path) == ["corpus"]
+    make_docids(open_corpus(folder), tmp_path / "a.jsonl")
+    assert {row[0] for row in rows_of(tmp_path / "a.jsonl")} == {"d0", doc_id}
+
+
+def test_a_query_that_many_answer_equally_finds_none_of_them(tmp_path: Path) -> None:
+    documents = [Document(f"d{i}", "", "hot tea" if i < 5 else "cold coffee", {}) for i in range(7)]
+    folder = write_text_only(tmp_path / "corpus", documents)
+    (tmp_path / "queries.tsv").write_text("".join(f"d{i}\t{documents[i].text}\n" for i in range(7)))
+    for finding, found in ((1, 0), (2, 2), (4, 2), (5, 7)):
+        target = tmp_path / f"{finding}.jsonl"
+        wish = Wish(sources=(str(tmp_path / "queries.tsv"),), finding=finding)
+        if found:
+            assert sum(make_docids(open_corpus(folder), target, wish).made.values()) == found
+        else:
+            with pytest.raises(PixnarError, match="of 7 queries none finds its document"):
+                make_docids(open_corpus(folder), target, wish)

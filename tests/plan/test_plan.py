@@ -178,14 +178,30 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     for words in ("docid table", "per GPU", "shortlist", "serving", "training, each process: ", "rows 1.9 GB"):
         assert words in done.stdout
-    fit = "to fit so: torchrun --nproc-per-node 8 -m pixnar fit CORPUS -o INDEX --minutes 0 --set vocab.size=5000000"
-    assert fit in done.stdout
+    fit = "to fit so: torchrun --nproc-per-node 8 -m pixnar fit CORPUS -o INDEX --encoder microsoft/deberta-v3-base"
+    assert f"{fit} --minutes 0 --set vocab.size=5000000 --set model.slots=8 " in done.stdout
     told = json.loads((tmp_path / "plan.json").read_text())
     assert told["scale"]["documents"] == 34_000_000
     assert len(told["stages"]) == 8
     fails("--docids 0: give 1 or more", "plan", "--docids", "0", "--vocab", "5e6")
+    for option in ("--epochs", "--text-bytes", "--document-bytes", "--memory"):
+        fails(f"{option} inf is no number of things", *arguments, option, "inf")
     with pytest.raises(PixnarError, match="full or sampled"):
         Scale(docids=1, vocab=1, softmax="half")
+
+
+def test_what_the_documents_own_text_adds() -> None:
+    told = json.loads((RESULTS / "plan-text.json").read_text())["stages"]["text"]
+    bare, full = (Scale(docids=60_000, vocab=32_768, documents=12_000, document_bytes=size) for size in (0.0, 366.0))
+    added = {name: index_bytes(full)[name] - size for name, size in index_bytes(bare).items()}
+    text = 12_000 * told["text_bytes"]
+    assert added["evidence.pixnar"] == pytest.approx(told["evidence_bytes"] * text, rel=0.02)
+    assert added["bm25.pixnar"] == pytest.approx(told["bm25_bytes"] * text, rel=0.02)
+    assert sum(added.values()) == added["evidence.pixnar"] + added["bm25.pixnar"]
+    small, large = (plan(scale).stages[5] for scale in (bare, full))
+    assert large.seconds - small.seconds == pytest.approx(told["seconds_per_byte"] * text, rel=0.02)
+    many = replace(full, document_bytes=366_000.0)
+    assert plan(many).stages[5].memory > told["peak_bytes"] * 1000 * text * 0.98
 
 
 def test_what_the_ranking_loss_adds() -> None:

@@ -20,6 +20,9 @@ def plan(
     slots: Annotated[int, typer.Option(help="Output positions.", min=1)] = 8,
     tokens_per_docid: Annotated[float, typer.Option(help="Tokens of a docid, on average.", min=0.1)] = 4.0,
     text_bytes: Annotated[float, typer.Option(help="Bytes of a docid's text, on average.", min=1)] = 35.0,
+    document_bytes: Annotated[
+        float, typer.Option(help="Bytes of a document's own text, which evidence and BM25 count too; 0: none.", min=0)
+    ] = 0.0,
     batch: Annotated[int, typer.Option(help="Pairs of a step, those of all processes together.", min=1)] = 1024,
     steps: Annotated[float, typer.Option(help="Steps of training; 0: by --epochs.", min=0)] = 0,
     epochs: Annotated[float, typer.Option(help="Times through all pairs.", min=0)] = 1.0,
@@ -38,8 +41,8 @@ def plan(
 ) -> None:
     """What every stage of a fit needs: memory, GPU memory, disk, hours. Nothing is run or read.
 
-    Batch, sample and softmax default to what runs of millions of docids want, not to a recipe's own values; the last
-    line is the command that fits so.
+    Batch, sample and softmax default to what runs of millions of docids want, not to a recipe's own values; the
+    command that fits so is printed below the table. Making docids of text (pixnar docids) is not part of it.
 
     [bold]pixnar plan --docids 170e6 --vocab 5e6 --width 768 --gpus 8[/bold]
     """
@@ -47,7 +50,12 @@ def plan(
     from pixnar.plan import plan as reckon
     from pixnar.plan.show import show
 
-    for option, value in (("--docids", docids), ("--vocab", vocab), ("--documents", documents), ("--steps", steps)):
+    numbers = {
+        "--docids": docids, "--vocab": vocab, "--documents": documents, "--steps": steps, "--epochs": epochs,
+        "--tokens-per-docid": tokens_per_docid, "--text-bytes": text_bytes, "--document-bytes": document_bytes,
+        "--memory": memory, "--gpu-memory": gpu_memory, "--gpu-tflops": gpu_tflops, "--fine-tune": fine_tune,
+    }  # fmt: skip
+    for option, value in numbers.items():
         if not math.isfinite(value):
             raise typer.BadParameter(f"{option} {value} is no number of things: write e.g. 170e6")
     made = reckon(
@@ -59,6 +67,7 @@ def plan(
             slots=slots,
             tokens_per_docid=tokens_per_docid,
             text_bytes=text_bytes,
+            document_bytes=document_bytes,
             batch=batch,
             steps=int(steps),
             epochs=epochs,

@@ -16,11 +16,9 @@ is left over from work that was cut short, and is removed by the next change.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,13 +26,12 @@ from typing import Any, NamedTuple
 import xxhash
 
 from pixnar.errors import FileFormatError, PixnarError
-from pixnar.storage import read_container, sync_folder, write_container
+from pixnar.storage import LOCK, locked_folder, read_container, sync_folder, write_container
 
 PATIENCE = 2.0  # seconds to wait for others: longer than a change takes, shorter than people wait without a word
 
 _MANIFEST = "table.pixnar"
 _KIND, _VERSION = "table", 1
-_LOCK = "lock"
 _PART = r"(?:docids|documents|spellings|vocabulary)-(\d{6,})\.pixnar"
 _FILE = re.compile(rf"{_PART}|changes-(\d{{6,}})\.log")
 _ASIDE = re.compile(rf"\.(?:{_PART}|table\.pixnar)\..*\.part")
@@ -141,28 +138,7 @@ class TableFolder:
             raise PixnarError(
                 f"cannot change {self.path}: its files are links, as in a cache of downloads; work on a copy"
             )
-        try:
-            file = open(self.path / _LOCK, "ab")  # noqa: SIM115 - closed below
-        except OSError as error:
-            raise PixnarError(
-                f"cannot change {self.path}: {error.strerror}; see who may write there, or work on a copy"
-            ) from error
-        with file:
-            until = time.monotonic() + PATIENCE
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError as error:
-                    if time.monotonic() >= until:
-                        raise PixnarError(
-                            f"{self.path} is being changed by another process: try again when it is done"
-                        ) from error
-                except OSError as error:
-                    raise PixnarError(
-                        f"cannot lock {self.path}: {error.strerror}; keep the table on a disk that has locks"
-                    ) from error
-                time.sleep(0.005)
+        with locked_folder(self.path, PATIENCE):
             yield
 
     @contextlib.contextmanager
@@ -189,7 +165,7 @@ class TableFolder:
                 self.discard(generation)
                 if fresh:
                     with contextlib.suppress(OSError):
-                        os.unlink(self.path / _LOCK)
+                        os.unlink(self.path / LOCK)
                         os.rmdir(self.path)
                 raise
 
@@ -208,7 +184,7 @@ class TableFolder:
 
     def _is_unfinished(self) -> bool:
         """Whether all that is in the folder comes from a build that was cut short."""
-        names = set(os.listdir(self.path)) - {_LOCK}
+        names = set(os.listdir(self.path)) - {LOCK}
         return all(_FILE.fullmatch(name) or _ASIDE.fullmatch(name) for name in names)
 
     def _no_table(self) -> str:

@@ -46,6 +46,13 @@ def claim(folder: Path, corpus: Corpus, recipe: Recipe, *, overwrite: bool) -> P
     return place
 
 
+def forget(place: Path) -> None:
+    """Remove a folder in which nothing was made yet: what was wrong can be put right, and the fit begun anew."""
+    note = place / "work" / "fit.json"
+    if [path for path in place.rglob("*") if path.is_file()] == [note]:
+        shutil.rmtree(place, ignore_errors=True)
+
+
 def _sweep(place: Path) -> None:
     """Remove what a killed fit was writing; the docid table looks after its own."""
     for path in [path for path in place.rglob(f"*{UNFINISHED}") if DOCIDS not in path.relative_to(place).parts[:1]]:

@@ -20,7 +20,7 @@ from pixnar.evaluate.metrics import summary
 from pixnar.evaluate.queries import Queries, read_queries
 from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.ngrams import Ngrams
-from pixnar.fit.folder import claim
+from pixnar.fit.folder import claim, forget
 from pixnar.fit.lists import examples, learn_vectors, list_tokens, make_shortlist
 from pixnar.fit.parts import start_rule, x_of
 from pixnar.fit.ship import ship
@@ -41,7 +41,7 @@ from pixnar.index.files import (
 from pixnar.index.manifest import SOURCES, write_manifest
 from pixnar.index.units import Units
 from pixnar.model.build import build_model, calibrate
-from pixnar.model.encoder import Encoder, place_of
+from pixnar.model.encoder import Encoder, check_encoder, place_of
 from pixnar.model.features import FeatureCache
 from pixnar.model.nar import Nar
 from pixnar.model.world import ALONE, World
@@ -100,7 +100,12 @@ def fit(
         progress, say = None, None
     where = Path(cache) if cache else default_cache()
     run = _Fit(source, place, wanted, where, threads, progress, say or (lambda _: None), world)
-    report = run.all()
+    try:
+        report = run.all()
+    except PixnarError:
+        if world.first:
+            forget(place)
+        raise
     if world.first:
         if not keep_work:
             shutil.rmtree(place / "work", ignore_errors=True)
@@ -135,6 +140,8 @@ class _Fit:
         self.named = False  # whether the docids are made of the text
 
     def all(self) -> Report:
+        if not (self._model_path() / "model.json").exists():
+            check_encoder(self.recipe.model.encoder)
         self.world.in_turn(self.names)
         vocabulary = self.world.in_turn(self.vocabulary)
         table = self.world.in_turn(lambda: self.table(vocabulary))

@@ -50,10 +50,7 @@ class Encoder(nn.Module):
                 torch.manual_seed(0)  # weights that the files lack, such as an unused pooler, are always the same
                 body = AutoModel.from_pretrained(place, dtype=torch.float32, **_plain_attention(place))
         except (OSError, ValueError, ImportError, SafetensorError) as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise PixnarError(
-                f"cannot load the encoder {name}: {reason}; give a Hugging Face name or a folder"
-            ) from error
+            raise _unloadable(str(name), error) from error
         return cls(body, tokenizer, name=str(name), max_pieces=max_pieces)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -150,3 +147,21 @@ def _plain_attention(place: str) -> dict[str, Any]:
 
     kind = AutoConfig.from_pretrained(place).model_type
     return {"attn_implementation": "eager"} if kind == "modernbert" else {}
+
+
+def check_encoder(name: str) -> None:
+    """Raise if there is no encoder of that name, before hours of work for one; its weights are not loaded."""
+    try:
+        from transformers import AutoConfig
+    except ImportError as error:
+        raise MissingExtraError("an encoder", "train") from error
+    quiet_loading()
+    try:
+        AutoConfig.from_pretrained(place_of(name))
+    except (OSError, ValueError, ImportError) as error:
+        raise _unloadable(name, error) from error
+
+
+def _unloadable(name: str, error: Exception) -> PixnarError:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return PixnarError(f"cannot load the encoder {name}: {reason}; give a Hugging Face name or a folder")

@@ -29,7 +29,7 @@ class Finding:
         return cls(Bm25.load(path))
 
     def finds(self, query: str, document: int, most: int) -> bool:
-        """Whether a document is among the `most` best for a query."""
+        """Whether at most `most` documents, this one included, answer a query as well as it does."""
         scores = self._bm25.documents(query)
         own = scores[document]
-        return bool(own > 0) and int(np.count_nonzero(scores > own)) < most
+        return bool(own > 0) and int(np.count_nonzero(scores >= own)) <= most

@@ -16,7 +16,7 @@ from typing import IO, Any
 import xxhash
 
 from pixnar.errors import PixnarError
-from pixnar.storage import atomic_write, sync_folder
+from pixnar.storage import LOCK, atomic_write, locked_folder, sync_folder
 
 _NOTE = "begun.json"
 _TOLD = ("documents", "unnamed", "dropped", "made")  # of a part, beside its lines
@@ -40,34 +40,23 @@ class Parts:
         self.folder = folder
 
     @classmethod
-    def claim(cls, target: Path, settings: dict[str, Any], *, overwrite: bool = False) -> Parts:
-        """Begin the work for a file, or go on with what was begun by the same settings."""
+    @contextlib.contextmanager
+    def claim(cls, target: Path, settings: dict[str, Any], *, overwrite: bool = False) -> Iterator[Parts]:
+        """Begin the work for a file, or go on with what was begun by the same settings; nobody else can meanwhile."""
         folder = target.with_name(f"{target.name}.work")
-        note = folder / _NOTE
-        wanted = json.loads(json.dumps(settings))  # lists, not tuples, as in the note
         if folder.exists() and not folder.is_dir():
             raise PixnarError(f"{folder} is a file, where a folder for the work is to be: remove it")
-        if not note.exists() and folder.exists() and any(path.suffix != ".part" for path in folder.iterdir()):
+        if folder.exists() and not (folder / _NOTE).exists() and any(map(_is_foreign, folder.iterdir())):
             raise PixnarError(
                 f"{folder} is not empty, and no docids were begun there: remove it or choose another output"
             )
-        if note.exists() and _noted(note) != wanted:
-            if not overwrite:
-                raise PixnarError(
-                    f"{folder} was begun with another corpus or other settings: use those again, give --overwrite to "
-                    "begin anew, or remove it"
-                )
-            shutil.rmtree(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise PixnarError(f"cannot write {folder}: {error.strerror}; choose another output with -o") from error
-        for left in folder.glob("*.part"):  # what a kill interrupted
-            left.unlink(missing_ok=True)
-        if not note.exists():
-            with atomic_write(note) as file:
-                file.write(json.dumps(settings).encode())
-        return cls(folder)
+        with locked_folder(folder):
+            _begin(folder, settings, overwrite=overwrite)
+            yield cls(folder)
 
     def write(self, number: int, part: Part) -> None:
         """Keep a part."""
@@ -119,6 +108,28 @@ class Parts:
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:07}.docids"
+
+
+def _is_foreign(path: Path) -> bool:
+    return path.name != LOCK and path.suffix != ".part"
+
+
+def _begin(folder: Path, settings: dict[str, Any], *, overwrite: bool) -> None:
+    """Note what is made in a folder; what was begun with other settings is in the way, or goes."""
+    note = folder / _NOTE
+    wanted = json.loads(json.dumps(settings))  # lists, not tuples, as in the note
+    anew = note.exists() and _noted(note) != wanted
+    if anew and not overwrite:
+        raise PixnarError(
+            f"{folder} was begun with another corpus or other settings: use those again, give --overwrite to begin "
+            "anew, or remove it"
+        )
+    for path in list(folder.iterdir()):
+        if path.name != LOCK and (anew or path.suffix == ".part"):  # or what a kill interrupted
+            path.unlink(missing_ok=True)
+    if not note.exists():
+        with atomic_write(note) as file:
+            file.write(json.dumps(settings).encode())
 
 
 @contextlib.contextmanager

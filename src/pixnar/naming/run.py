@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pixnar.corpus import Corpus, Document
+from pixnar.corpus.badrows import shown
 from pixnar.corpus.state import state_of, state_of_files
 from pixnar.errors import MissingPartError, PixnarError
 from pixnar.naming.doc2query import Doc2Query
@@ -55,23 +56,24 @@ def make_docids(
     if path.exists() and path.stat().st_size and not overwrite:
         raise PixnarError(f"{path} is there already: choose another output with -o, or give --overwrite to replace it")
     check_writable(path)
-    run = _Run(corpus, path, wanted, overwrite, threads, progress)
-    try:
-        return run.all()
-    except PixnarError:
-        run.close()
-        run.parts.forget()
-        raise
+    with Parts.claim(path, _settings(corpus, path, wanted), overwrite=overwrite) as parts:
+        run = _Run(corpus, path, wanted, parts, threads, progress)
+        try:
+            return run.all()
+        except PixnarError:
+            run.close()
+            parts.forget()
+            raise
 
 
 class _Run:
     def __init__(
-        self, corpus: Corpus, target: Path, wish: Wish, overwrite: bool, threads: int, progress: Progress | None
+        self, corpus: Corpus, target: Path, wish: Wish, parts: Parts, threads: int, progress: Progress | None
     ) -> None:
+        self.parts = parts
         self.corpus, self.target, self.wish, self.threads, self.progress = corpus, target, wish, threads, progress
         self.size = _BATCHES * wish.asking.batch if MODEL in wish.sources else _PART
         self.line = _tsv_line if target.name.removesuffix(".gz").endswith(".tsv") else _json_line
-        self.parts = Parts.claim(target, self._settings(), overwrite=overwrite)
 
     def all(self) -> Part:
         made: list[Part] = []
@@ -97,17 +99,6 @@ class _Run:
         """Let go of the files of queries, if any were opened."""
         for lookup in self.__dict__.pop("_lookups", {}).values():
             lookup.close()
-
-    def _settings(self) -> dict[str, Any]:
-        folder = self.target.with_name(f"{self.target.name}.work")
-        model = Path(self.wish.asking.model or "?")
-        return {
-            "version": _VERSION,
-            "corpus": state_of(self.corpus, but=[self.target, folder]),
-            "wish": asdict(self.wish),
-            "files": [state_of_files(path) for path in self.wish.files],
-            "model": state_of_files(model) if model.exists() else None,
-        }
 
     def _part(self, batch: list[Document], first: int) -> Part:
         """The docids of some documents: each once for a document, in the order of the sources."""
@@ -207,7 +198,23 @@ class _Run:
             return "the ids in the files are perhaps not those of its documents"
         if MODEL in wish.sources and any(text.strip() for text in self._texts()):
             return f"the model {wish.asking.model} wrote nothing for any text: try another, or another source"
+        if any(text.strip() for text in self._texts()):
+            return (
+                f"{', '.join(wish.sources)} gave nothing for any document: name other sources, or ask for more of each"
+            )
         return "its documents have neither titles nor text; give it docids (docs/corpus.md)"
+
+
+def _settings(corpus: Corpus, target: Path, wish: Wish) -> dict[str, Any]:
+    """All that decides what is made."""
+    model = Path(wish.asking.model or "?")
+    return {
+        "version": _VERSION,
+        "corpus": state_of(corpus, but=[target, target.with_name(f"{target.name}.work")]),
+        "wish": asdict(wish),
+        "files": [state_of_files(path) for path in wish.files],
+        "model": state_of_files(model) if model.exists() else None,
+    }
 
 
 def _text(document: Document) -> str:
@@ -223,4 +230,6 @@ def _json_line(doc_id: str, docid: str) -> bytes:
 
 
 def _tsv_line(doc_id: str, docid: str) -> bytes:
+    if set("\t\n\r") & set(doc_id) or doc_id != doc_id.strip() or doc_id.encode("utf-8", "replace").decode() != doc_id:
+        raise PixnarError(f"the document id {shown(doc_id)} cannot stand in a .tsv: write a .jsonl, with -o")
     return f"{doc_id}\t{docid}\n".encode("utf-8", "replace")

@@ -28,11 +28,15 @@ READING_FILE_PER_DOCID = 90.2
 PAIRS_MEMORY_PER_DOCID = 140.0  # while the next epoch is drawn; 86 the rest of the time
 READING_CORE_SECONDS = 12.1e-6
 
-# Evidence and BM25 over docids alone; text makes them larger: plan.json.
+# Evidence and BM25 over docids: plan.json; and what each byte of the documents' own text adds: plan-text.json.
 EVIDENCE_BYTES = 84.6
 BM25_BYTES = 67.4
 EVIDENCE_CORE_SECONDS = 17.6e-6
 EVIDENCE_MEMORY_PER_DOCID = 1180.0  # at the peak of building it
+EVIDENCE_BYTES_PER_TEXT_BYTE = 2.09
+BM25_BYTES_PER_TEXT_BYTE = 1.66
+EVIDENCE_CORE_SECONDS_PER_TEXT_BYTE = 4.1e-7
+EVIDENCE_MEMORY_PER_TEXT_BYTE = 33.4
 
 # Arithmetic of one core: plan.json, in seconds of the processor.
 CORE_FLOPS_HEAD = 1.03e11
@@ -65,5 +69,6 @@ ROW_STATE = 6  # row-wise Adam: a float and a 16-bit count per row
 ADAM_STATE = 8  # plain Adam: two floats per number
 
 # Encoders by width: all parameters, those outside the word table, layers. MiniLM-L6, and DeBERTa-v3-base.
+ENCODER_NAMES = {384: "", 768: "microsoft/deberta-v3-base", 1024: "microsoft/deberta-v3-large"}  # 384: the default
 ENCODERS = {384: (22.7e6, 10.6e6, 6), 768: (184e6, 86e6, 12), 1024: (434e6, 303e6, 24)}
 ONNX_BYTES_PER_PARAMETER = 2.7  # 8-bit weights in blocks, word table in 32 bits: the demo's index

@@ -19,6 +19,7 @@ class Scale:
     slots: int = 8
     tokens_per_docid: float = 4.0
     text_bytes: float = 35.0  # of a docid
+    document_bytes: float = 0.0  # of a document's own text
     pieces: float = 14.0  # word pieces of an input
     batch: int = 128
     steps: int = 0
@@ -55,6 +56,11 @@ class Scale:
     def n_documents(self) -> int:
         """Documents, five docids to each if nothing is said."""
         return self.documents or max(1, self.docids // 5)
+
+    @property
+    def text(self) -> float:
+        """Bytes of the own text of all documents."""
+        return self.n_documents * self.document_bytes
 
     @property
     def n_steps(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from pixnar.plan.constants import ENCODER_NAMES
 from pixnar.plan.scale import Scale
 from pixnar.plan.stages import Plan, Stage, step_seconds
 
@@ -38,10 +39,11 @@ def command(scale: Scale) -> str:
     """The fit that a plan is about: its dials are not the recipe's own.
 
     >>> command(Scale(docids=10, vocab=9, gpus=2, steps=5))
-    'torchrun --nproc-per-node 2 -m pixnar fit CORPUS -o INDEX --minutes 0 --set vocab.size=9 --set train.batch=128 \
---set train.softmax=full --set train.optimizer=rows --set train.steps=5'
+    'torchrun --nproc-per-node 2 -m pixnar fit CORPUS -o INDEX --minutes 0 --set vocab.size=9 --set model.slots=8 \
+--set train.batch=128 --set train.softmax=full --set train.optimizer=rows --set train.steps=5'
     """
-    dials: dict[str, object] = {"vocab.size": scale.vocab, "train.batch": scale.batch, "train.softmax": scale.softmax}
+    dials: dict[str, object] = {"vocab.size": scale.vocab, "model.slots": scale.slots}
+    dials |= {"train.batch": scale.batch, "train.softmax": scale.softmax}
     if scale.softmax == "sampled":
         dials["train.sample"] = scale.sample
     dials["train.optimizer"] = scale.optimizer
@@ -52,7 +54,8 @@ def command(scale: Scale) -> str:
         dials["train.ranking"] = 0
     start = f"torchrun --nproc-per-node {scale.shards} -m pixnar" if scale.shards > 1 else "pixnar"
     told = " ".join(f"--set {name}={value}" for name, value in dials.items())
-    return f"{start} fit CORPUS -o INDEX --minutes 0 {told}"
+    encoder = ENCODER_NAMES.get(scale.width, "ENCODER")  # one of that width, if we know none
+    return f"{start} fit CORPUS -o INDEX{f' --encoder {encoder}' if encoder else ''} --minutes 0 {told}"
 
 
 def parts(stage: Stage) -> str:

@@ -101,8 +101,8 @@ def index_bytes(scale: Scale) -> dict[str, float]:
         "shortlist.pixnar": k.FLOAT * m * (scale.width + r),
         "priors.pixnar": k.FLOAT * scale.vocab,
         "vectors.pixnar": scale.docids * (k.HALF * scale.width + 8),
-        "evidence.pixnar": k.EVIDENCE_BYTES * scale.docids,
-        "bm25.pixnar": k.BM25_BYTES * scale.docids,
+        "evidence.pixnar": k.EVIDENCE_BYTES * scale.docids + k.EVIDENCE_BYTES_PER_TEXT_BYTE * scale.text,
+        "bm25.pixnar": k.BM25_BYTES * scale.docids + k.BM25_BYTES_PER_TEXT_BYTE * scale.text,
     }
 
 
@@ -213,8 +213,10 @@ def _tuning(scale: Scale) -> Stage:
     full = 2 * 400 * (scale.slots + 1) * scale.vocab * scale.width / (k.CORE_FLOPS_HEAD * scale.cores)
     search = _SEARCH_SECONDS + _SEARCH_SECONDS_PER_DOCID * scale.docids
     searches = search * (400 * _TRIES + _DEV) / scale.cores
-    seconds = k.EVIDENCE_CORE_SECONDS * scale.docids + full + searches
-    held = max(sum(parts.values()), k.EVIDENCE_MEMORY_PER_DOCID * scale.docids)  # it is built before dev is searched
+    seconds = k.EVIDENCE_CORE_SECONDS * scale.docids + k.EVIDENCE_CORE_SECONDS_PER_TEXT_BYTE * scale.text
+    seconds += full + searches
+    built = k.EVIDENCE_MEMORY_PER_DOCID * scale.docids + k.EVIDENCE_MEMORY_PER_TEXT_BYTE * scale.text
+    held = max(sum(parts.values()), built)  # it is built before dev is searched
     memory, disk = _reading(scale) + held, parts["evidence"] + parts["bm25"]
     return Stage("evidence, choices on dev", memory, 0.0, disk, seconds, parts)
 

@@ -43,11 +43,11 @@ from pixnar.index.manifest import fusion_of, read_manifest
 from pixnar.progress import Progress
 from pixnar.scale.batch_files import format_of, join, packed_piece
 from pixnar.search import Hit
-from pixnar.storage import atomic_write, check_writable, file_digest
+from pixnar.storage import LOCK, atomic_write, check_writable, file_digest, locked_folder
 
-_PLAN, _QUERIES, _LOCK = "plan.json", "queries.jsonl", "lock"
+_PLAN, _QUERIES = "plan.json", "queries.jsonl"
 _WRITTEN = r"(?:plan\.json|queries\.jsonl|piece-\d{7,}\.arrow)"
-_OURS = re.compile(rf"{_LOCK}|{_WRITTEN}|\.{_WRITTEN}\..*\.part")
+_OURS = re.compile(rf"{LOCK}|{_WRITTEN}|\.{_WRITTEN}\..*\.part")
 _HALF = re.compile(r"[\ud800-\udfff]")  # of a surrogate pair: JSON can spell it, UTF-8 cannot
 _AT_ONCE = 4096  # ids of documents that are looked up together
 
@@ -270,9 +270,7 @@ def _work_folder(out: Path) -> Iterator[Path]:
             f"{work} is needed for the work and holds something else: move it away, or choose another target"
         )
     work.mkdir(exist_ok=True)
-    with TableFolder(work).locked():  # for its lock: a table it is not
-        if not (work / _LOCK).exists():
-            raise PixnarError(f"{work} was in use until now by another run, which has ended: run the command again")
+    with locked_folder(work):
         try:
             yield work
         except BaseException:
@@ -286,7 +284,7 @@ def _is_ours(work: Path) -> bool:
     if not work.is_dir():
         return False
     names = os.listdir(work)
-    return not names or (_LOCK in names and all(map(_OURS.fullmatch, names)))
+    return not names or (LOCK in names and all(map(_OURS.fullmatch, names)))
 
 
 def _any_piece(work: Path) -> bool:
@@ -297,13 +295,13 @@ def _remove(work: Path) -> None:
     """Remove what runs wrote, the lock last; what else somebody put there stays."""
     _clear(work)
     with contextlib.suppress(OSError):
-        os.unlink(work / _LOCK)
+        os.unlink(work / LOCK)
         os.rmdir(work)
 
 
 def _clear(work: Path) -> None:
     for name in os.listdir(work):
-        if name != _LOCK and _OURS.fullmatch(name):
+        if name != LOCK and _OURS.fullmatch(name):
             os.unlink(work / name)
 
 

@@ -54,7 +54,7 @@ def connected(workers: int | None = None, address: str | None = None) -> Iterato
         if workers is None:
             resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
             workers = max(int(resources.get("CPU", 1)), 1)
-        yield RayCrew(workers)
+        yield RayCrew(workers, ours=own and address is None)
     finally:
         if own:
             ray.shutdown()
@@ -68,12 +68,17 @@ def _knock(address: str) -> None:
 
 
 class RayCrew:
-    """Runs jobs on the workers of the cluster that this process is connected to."""
+    """Runs jobs on the workers of the cluster that this process is connected to.
 
-    def __init__(self, workers: int) -> None:
+    One that is `ours` ends with us, and its workers with it. Elsewhere jobs that nobody waits for any more are ended
+    one by one, by force. Ray itself may crash at this in the middle of a Ctrl-C: it is not done where it need not be.
+    """
+
+    def __init__(self, workers: int, *, ours: bool = False) -> None:
         import ray
 
         self.workers = workers
+        self._ours = ours
         self._ray = ray
         self._remote: Any = ray.remote(num_cpus=1, max_retries=RETRIES)(_guarded)
 
@@ -104,7 +109,7 @@ class RayCrew:
                     yield self._get(stage, ready.pop(given))
                     given += 1
         finally:
-            for answer in running:
+            for answer in () if self._ours else running:
                 with contextlib.suppress(Exception):
                     ray.cancel(answer, force=True)
 
