@@ -7,13 +7,15 @@ plain one's, byte by byte, and a difference is an error.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +34,11 @@ from pixnar.vocab import Vocabulary
 from pixnar.vocab.phrases import BuildOptions
 
 from .generate import generate_docids
-from .kill_workers import killing, processes
+from .kill_workers import busy_workers, killing, processes
 
 DOCIDS_PER_DOCUMENT = 5
-_TABLE_WIDTH = 100
+_TABLE_WIDTH = 120
+_LOOK_SECONDS = 0.05
 
 
 @dataclasses.dataclass
@@ -55,6 +58,8 @@ class Way:
     table_cpu: float | None
     builds: int
     same_bytes: bool
+    driver_mb: float = 0.0  # the most it held of its own, beyond what it had before
+    worker_mb: float = 0.0  # the most that any worker held of its own while it had a job
     kills: int = 0
     killed_during: dict[str, int] = dataclasses.field(default_factory=dict)
 
@@ -174,18 +179,32 @@ class _Bench:
         table: Callable[[Vocabulary, Path], Any],
     ) -> Way:
         seconds = []
+        memory = Memory()
         for _ in range(repeats):
             self.made += 1
             path = self.folder / f"table-{self.made}"
-            began = _clocks()
-            made = vocabulary()
-            middle = _clocks()
-            table(made, path)
-            end = _clocks()
+            with memory.watched():
+                began = _clocks()
+                made = vocabulary()
+                middle = _clocks()
+                table(made, path)
+                end = _clocks()
             seconds.append((middle[0] - began[0], middle[1] - began[1], end[0] - middle[0], end[1] - middle[1]))
             self._compare(name, path)
         best, best_cpu, table_best, table_cpu = (round(min(times), 2) for times in zip(*seconds, strict=True))
-        return Way(name, workers, round(start, 2), best, best_cpu, table_best, table_cpu, repeats, same_bytes=True)
+        return Way(
+            name,
+            workers,
+            round(start, 2),
+            best,
+            best_cpu,
+            table_best,
+            table_cpu,
+            repeats,
+            same_bytes=True,
+            driver_mb=round(memory.driver_mb, 1),
+            worker_mb=round(memory.worker_mb, 1),
+        )
 
     def _compare(self, name: str, path: Path) -> None:
         # The vocabulary is one of the files of a table.
@@ -194,6 +213,40 @@ class _Bench:
         different = [file for file in self.wanted.keys() | files.keys() if self.wanted.get(file) != files.get(file)]
         if different:
             raise PixnarError(f"{name}: {', '.join(sorted(different))} differ from what the plain path makes")
+
+
+class Memory:
+    """The most memory of their own that this process and the busiest of its workers held, looked at now and then."""
+
+    def __init__(self) -> None:
+        self.driver_mb = self.worker_mb = 0.0
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look while the block runs."""
+        stop, before = threading.Event(), own_mb(os.getpid())
+
+        def look() -> None:
+            while not stop.wait(_LOOK_SECONDS):
+                self.driver_mb = max(self.driver_mb, own_mb(os.getpid()) - before)
+                self.worker_mb = max([self.worker_mb, *map(own_mb, busy_workers())])
+
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+def own_mb(pid: int) -> float:
+    """Memory that a process shares with no file and no other process; 0 if it is gone."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon"):
+                return int(line.split()[1]) * 1024 / 1e6
+    return 0.0
 
 
 def _import_all() -> None:
@@ -211,7 +264,8 @@ def _beside(seconds: float | None, plain: float | None) -> tuple[str, str]:
 
 
 def _table(ways: list[Way]) -> Table:
-    table = Table("way", "start s", "vocab s", "CPU s", "x", "table s", "CPU s", "x", "builds", "kills", "bytes")
+    heads = ("way", "start s", "vocab s", "CPU s", "x", "table s", "CPU s", "x", "driver MB", "worker MB")
+    table = Table(*heads, "builds", "kills", "bytes")
     plain = ways[0]
     for way in ways:
         table.add_row(
@@ -221,6 +275,8 @@ def _table(ways: list[Way]) -> Table:
             *_beside(way.vocabulary_cpu, plain.vocabulary_cpu),
             f"{way.table_seconds:.1f}",
             *_beside(way.table_cpu, plain.table_cpu),
+            f"{way.driver_mb:.0f}",
+            f"{way.worker_mb:.0f}" if way.worker_mb else "",
             str(way.builds),
             str(way.kills),
             "same" if way.same_bytes else "different",

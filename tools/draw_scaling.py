@@ -56,7 +56,7 @@ def main(folder: Path, out: Path) -> None:
     for name in ("vocabulary", "table"):
         right.plot(workers, [way[f"{name}_cpu"] / plain[f"{name}_cpu"] for way in ways], "o-", label=f"{name}: CPU")
     told = read("distributed")["processes"]
-    own = {int(size): max(one["peak_mb"]) - max(one["before_mb"]) for size, one in told.items()}
+    own = {int(size): max(one["peak_mb"]) for size, one in told.items()}
     right.plot(list(own), [value / own[1] for value in own.values()], "s--", label="training: memory of a process")
     right.axhline(1.0, color="0.7", linewidth=0.8)
     right.set(title="against one plain process", xlabel="workers or processes", xticks=workers, ylim=(0, None))

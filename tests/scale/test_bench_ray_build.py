@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from pixnar.benchmarks import ray_build
+from pixnar.benchmarks.ray_build import own_mb
 from rich.console import Console
 
 from pixnar.errors import PixnarError
@@ -24,6 +26,8 @@ def test_it_measures_compares_and_kills(ray_crew: RayCrew, tmp_path: Path) -> No
     assert all(way.same_bytes for way in ways)
     assert all((way.vocabulary_cpu or 0) > 0 and (way.table_cpu or 0) > 0 for way in ways[:2])
     assert ways[2].vocabulary_cpu is None
+    assert [way.worker_mb > 20 for way in ways] == [False, True, True]  # Python and what it imports, at least
+    assert own_mb(os.getpid()) > 50 > own_mb(2**22 + 1) == 0.0
     assert sum(ways[2].killed_during.values()) == 1
     stored = json.loads((tmp_path / "r.json").read_text())
     assert [way["name"] for way in stored["ways"]] == [way.name for way in ways]

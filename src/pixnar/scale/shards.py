@@ -275,7 +275,7 @@ def _check(folder: Path, parts: int, documents: int, overwrite: bool) -> None:
     if not 1 <= parts <= _MOST:
         raise PixnarError(f"{parts} parts: give 1 to {_MOST}")
     if parts > max(documents, 1):
-        raise PixnarError(f"{parts} parts for {documents} documents: give fewer parts than documents")
+        raise PixnarError(f"{parts} parts for {documents} documents: give at most one for each document")
     if not folder.parent.is_dir():
         raise PixnarError(f"cannot write {folder}: the folder {folder.parent} does not exist; create it first")
     if folder.exists() and not is_shards(folder):

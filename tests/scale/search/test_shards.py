@@ -210,7 +210,7 @@ def test_errors(home: Path, tmp_path: Path) -> None:
                 one.search("balin", where=where)
             told.append(str(error.value))
         assert told[0] == told[1]
-    with pytest.raises(PixnarError, match="fewer parts"):
+    with pytest.raises(PixnarError, match="at most one for each document"):
         split(home / "index", tmp_path / "many", 41)
     with pytest.raises(PixnarError, match="--overwrite"):
         split(home / "index", home / "shards", 2)
