@@ -8,7 +8,9 @@ plain one's, byte by byte, and a difference is an error.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
+import gc
 import json
 import os
 import tempfile
@@ -224,6 +226,8 @@ class Memory:
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
         """Look while the block runs."""
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)  # what earlier builds left behind would be used again, unseen
         stop, before = threading.Event(), own_mb(os.getpid())
 
         def look() -> None:
