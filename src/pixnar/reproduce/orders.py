@@ -34,8 +34,8 @@ def orders(study: Study) -> Report:
         [
             f"Phrases against word-pieces, MRR@10: {gains}. In the paper, slot by slot, +31.0 % with 5 M phrases and "
             "+18.0 % with 128 K.",
-            "*Slot by slot*: token i of a docid is scored by slot i alone, as the paper does. *As dev chooses*: by that "
-            "slot, by its best slot, or by slot 0, whichever is best on dev. Training has the same three losses.",
+            "*Slot by slot*: token i of a docid is scored by slot i alone, as the paper does. *As dev chooses*: by "
+            "that slot, by its best slot, or by slot 0, whichever is best on dev. Training has the same three losses.",
             "No copy term, no ranking loss, no evidence, no fusion, every token scored; the other dials of the score "
             "are chosen on dev for each row.",
         ],
