@@ -186,11 +186,11 @@ class _Bench:
             self.made += 1
             path = self.folder / f"table-{self.made}"
             with memory.watched():
-                began = _clocks()
+                began = _clocks(memory)
                 made = vocabulary()
-                middle = _clocks()
+                middle = _clocks(memory)
                 table(made, path)
-                end = _clocks()
+                end = _clocks(memory)
             seconds.append((middle[0] - began[0], middle[1] - began[1], end[0] - middle[0], end[1] - middle[1]))
             self._compare(name, path)
         best, best_cpu, table_best, table_cpu = (round(min(times), 2) for times in zip(*seconds, strict=True))
@@ -222,18 +222,20 @@ class Memory:
 
     def __init__(self) -> None:
         self.driver_mb = self.worker_mb = 0.0
+        self.seconds = 0.0  # of the processor, for looking
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
         """Look while the block runs."""
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)  # what earlier builds left behind would be used again, unseen
-        stop, before = threading.Event(), own_mb(os.getpid())
+        stop, before, spent = threading.Event(), own_mb(os.getpid()), self.seconds
 
         def look() -> None:
             while not stop.wait(_LOOK_SECONDS):
                 self.driver_mb = max(self.driver_mb, own_mb(os.getpid()) - before)
                 self.worker_mb = max([self.worker_mb, *map(own_mb, busy_workers())])
+                self.seconds = spent + time.thread_time()
 
         thread = threading.Thread(target=look, daemon=True)
         thread.start()
@@ -259,8 +261,9 @@ def _import_all() -> None:
     import pixnar.scale.vocab  # noqa: F401
 
 
-def _clocks() -> tuple[float, float]:
-    return time.perf_counter(), sum(processes().values())
+def _clocks(memory: Memory) -> tuple[float, float]:
+    """The clock, and the processor's seconds of all processes but for watching them."""
+    return time.perf_counter(), sum(processes().values()) - memory.seconds
 
 
 def _beside(seconds: float | None, plain: float | None) -> tuple[str, str]:

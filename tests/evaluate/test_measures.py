@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import pytrec_eval
 from hypothesis import given
@@ -103,3 +105,18 @@ def test_grades_that_trec_eval_has_no_room_for() -> None:
     with pytest.raises(PixnarError, match="query q has a document of grade 1,000,001: grades go to 1,000,000"):
         per_query({"q": [("a", 1.0)]}, {"q": {"a": 1_000_001}}, ["nDCG@10"])
     assert per_query({"q": [("a", 1.0)]}, {"q": {"a": 1_000_000, "b": -(10**9)}}, ["nDCG@10"])[1]["nDCG@10"] == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("run", "judged"),
+    [
+        ({"q": [("\ud800", 1.0)]}, {"q": {"a": 1}}),
+        ({"q": [("a", 1.0)]}, {"q": {"\ud800": 1}}),
+        ({"\ud800": [("a", 1.0)]}, {"\ud800": {"a": 1}}),
+    ],
+)
+def test_ids_that_are_no_text(run: Any, judged: Any) -> None:
+    """trec_eval would take the whole process with it."""
+    with pytest.raises(PixnarError, match="is no Unicode text, which trec_eval needs"):
+        per_query(run, judged)
+    assert per_query({"é": [("ü", 1.0)]}, {"é": {"ü": 1}}, ["MRR@10"])[1]["MRR@10"] == [1.0]

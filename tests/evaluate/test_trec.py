@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import numpy as np
 import pytest
 import pytrec_eval
 from hypothesis import given
@@ -92,4 +93,12 @@ def test_missing_file_and_ids_that_cannot_be_written(tmp_path: Path) -> None:
         read_run(tmp_path / "none")
     with pytest.raises(PixnarError, match="'two words' cannot be written"):
         write_run(tmp_path / "run", {"q": [("two words", 1.0)]})
+    with pytest.raises(PixnarError, match="cannot be written to a TREC file: it is no Unicode text"):
+        write_qrels(tmp_path / "run", {"q": {"\udc80": 1}})
     assert not (tmp_path / "run").exists()
+
+
+def test_the_largest_of_32_bits_is_a_score(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("q Q0 a 1 3.40282347e+38 x\nq Q0 b 2 -3.4028235e+38 x\n")
+    largest = float(np.finfo(np.float32).max)
+    assert read_run(tmp_path / "run") == {"q": [("a", largest), ("b", -largest)]}

@@ -345,6 +345,12 @@ def test_what_failed_at_once_is_in_nobodys_way(tmp_path: Path, encoder: Path) ->
     with pytest.raises(PixnarError, match="cannot load the encoder"):
         made(tmp_path / "corpus", index, missing)
     assert not index.exists()
+    (index / "logs").mkdir(parents=True)
+    (index / "data").symlink_to(tmp_path / "corpus")
+    with pytest.raises(PixnarError, match="cannot load the encoder"):
+        made(tmp_path / "corpus", index, missing)
+    assert sorted(os.listdir(index)) == ["data", "logs"]  # somebody's
+    (index / "data").unlink()
     made(tmp_path / "corpus", index, wish)
     Index.load(index).verify()
 

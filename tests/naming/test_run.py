@@ -17,8 +17,10 @@ import pytest
 from pixnar.corpus import Document, open_corpus
 from pixnar.errors import PixnarError
 from pixnar.naming import Asking, Wish, make_docids
+from pixnar.naming import run as run_module
 from pixnar.naming.parts import Part, Parts
 from pixnar.naming.target import target_of
+from pixnar.storage import check_writable
 from pixnar.vocab import normalize
 from tests.fit.corpora import WORDS
 from tests.naming.corpora import passages, write_text_only
@@ -355,3 +357,49 @@ def test_a_query_that_many_answer_equally_finds_none_of_them(tmp_path: Path) -> 
         else:
             with pytest.raises(PixnarError, match="of 7 queries none finds its document"):
                 make_docids(open_corpus(folder), target, wish)
+
+
+def test_a_newcomer_keeps_what_it_began(tmp_path: Path) -> None:
+    """Whoever gives a folder up does not touch what is there afterwards."""
+    target = tmp_path / "a.jsonl"
+    with Parts.claim(target, {"of": "one"}) as first:
+        first.forget()
+        with Parts.claim(target, {"of": "another"}) as second:
+            first.forget(all_of_it=True)
+            assert sorted(os.listdir(second.folder)) == ["begun.json", "lock"]
+
+
+def test_beginning_anew_may_be_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "a.jsonl"
+    with Parts.claim(target, {"of": "one"}) as parts:
+        parts.write(0, Part(documents=1, lines=[b"a\n"]))
+        parts.write(1, Part(documents=1, lines=[b"b\n"]))
+        (parts.folder / "more").mkdir()
+    unlink = Path.unlink
+
+    def interrupted(path: Path, missing_ok: bool = False) -> None:
+        if path.suffix == ".docids" and len(list(path.parent.glob("*.docids"))) == 1:
+            raise KeyboardInterrupt
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", interrupted)
+    with pytest.raises(KeyboardInterrupt), Parts.claim(target, {"of": "two"}, overwrite=True):
+        pass
+    monkeypatch.undo()
+    with Parts.claim(target, {"of": "two"}, overwrite=True) as parts:
+        assert sorted(os.listdir(parts.folder)) == ["begun.json", "lock"]
+
+
+def test_a_file_that_another_run_made_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_text_only(tmp_path / "corpus", passages(3))
+    target = tmp_path / "a.jsonl"
+    check = check_writable
+
+    def late(path: Path) -> None:
+        check(path)
+        target.write_text("theirs\n")  # after the first look, before the lock
+
+    monkeypatch.setattr(run_module, "check_writable", late)
+    with pytest.raises(PixnarError, match="is there already"):
+        make_docids(open_corpus(folder), target)
+    assert (sorted(os.listdir(tmp_path)), target.read_text()) == (["a.jsonl", "corpus"], "theirs\n")

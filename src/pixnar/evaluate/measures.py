@@ -73,6 +73,10 @@ def per_query(run: Run, qrels: Qrels, names: Sequence[str] = DEFAULT) -> tuple[l
     ids = [query for query, judged in qrels.items() if any(grade > 0 for grade in judged.values())]
     if not ids:
         raise PixnarError("there are no judged queries to average over: check the qrels and their split")
+    texts = (*ids, *(doc for query in ids for doc in qrels[query]), *(doc for hits in run.values() for doc, _ in hits))
+    for text in (*texts, *run):
+        if not text.isascii() and text.encode("utf-8", "replace").decode() != text:
+            raise PixnarError(f"the id {text!r} is no Unicode text, which trec_eval needs: give it another one")
     for query in ids:
         highest = max(qrels[query].values())
         if highest > HIGHEST_GRADE:

@@ -21,9 +21,6 @@ Qrels = Mapping[str, Mapping[str, int]]
 """For every query the grade of each judged document; above 0 is relevant."""
 
 
-_LARGEST = float(np.finfo(np.float32).max)
-
-
 def read_run(path: str | os.PathLike[str]) -> dict[str, list[tuple[str, float]]]:
     """Read lines of ``query Q0 document rank score name``; a name that ends in .gz is unpacked.
 
@@ -34,12 +31,14 @@ def read_run(path: str | os.PathLike[str]) -> dict[str, list[tuple[str, float]]]
     for number, fields in _lines(path):
         if len(fields) != 6:
             raise PixnarError(f"{path}:{number}: {len(fields)} columns, a run has 6: query Q0 document rank score name")
-        query, document, score = fields[0], fields[2], _number(fields[4], path, number)
-        if abs(score) > _LARGEST:
+        query, document = fields[0], fields[2]
+        with np.errstate(over="ignore"):
+            score = float(np.float32(_number(fields[4], path, number)))
+        if not math.isfinite(score):
             raise PixnarError(f"{path}:{number}: the score {fields[4]} is too large for 32 bits: scale scores down")
         if document in scores.setdefault(query, {}):
             raise PixnarError(f"{path}:{number}: query {query} has document {document} twice: remove one of the lines")
-        scores[query][document] = float(np.float32(score))
+        scores[query][document] = score
     if not scores:
         raise PixnarError(f"{path} is empty: give a run, lines of: query Q0 document rank score name")
     return {
@@ -120,6 +119,8 @@ def _word(text: str) -> str:
     """A name that can stand in a column."""
     if not text or text.split() != [text]:
         raise PixnarError(f"the id {text!r} cannot be written to a TREC file: its columns are separated by blanks")
+    if text.encode("utf-8", "replace").decode() != text:
+        raise PixnarError(f"the id {text!r} cannot be written to a TREC file: it is no Unicode text")
     return text
 
 

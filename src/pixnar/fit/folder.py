@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -50,7 +51,10 @@ def forget(place: Path) -> None:
     """Remove a folder in which nothing was made yet: what was wrong can be put right, and the fit begun anew."""
     note = place / "work" / "fit.json"
     if [path for path in place.rglob("*") if path.is_file()] == [note]:
-        shutil.rmtree(place, ignore_errors=True)
+        with contextlib.suppress(OSError):  # whatever else is there, empty folders or links, is somebody's
+            note.unlink()
+            note.parent.rmdir()
+            place.rmdir()
 
 
 def _sweep(place: Path) -> None:

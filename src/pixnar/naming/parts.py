@@ -8,7 +8,7 @@ import gzip
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -38,6 +38,7 @@ class Parts:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._given_up = False  # the folder is not ours any more
 
     @classmethod
     @contextlib.contextmanager
@@ -99,15 +100,31 @@ class Parts:
             with atomic_write(place) as file, open(whole, "rb") as made:  # the link leads to another disk
                 shutil.copyfileobj(made, file)
         sync_folder(place.parent)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.forget(all_of_it=True)
 
     def forget(self, *, all_of_it: bool = False) -> None:
         """Remove the folder, if no part was done or there is nothing in any: that is no work to go on with."""
-        if all_of_it or not any(self.folder.glob("*.docids")):
-            shutil.rmtree(self.folder, ignore_errors=True)
+        if self._given_up or not (all_of_it or not any(self.folder.glob("*.docids"))):
+            return  # a folder that is there again is another run's
+        self._given_up = True
+        _clear(self.folder, but=())
+        with contextlib.suppress(OSError):  # the lock last: until then nobody else begins here
+            os.unlink(self.folder / LOCK)
+            os.rmdir(self.folder)
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:07}.docids"
+
+
+def _clear(folder: Path, *, but: Collection[str]) -> None:
+    """Remove what is in a folder, save the lock and what is named."""
+    for path in list(folder.iterdir()):
+        if path.name == LOCK or path.name in but:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _is_foreign(path: Path) -> bool:
@@ -124,9 +141,11 @@ def _begin(folder: Path, settings: dict[str, Any], *, overwrite: bool) -> None:
             f"{folder} was begun with another corpus or other settings: use those again, give --overwrite to begin "
             "anew, or remove it"
         )
-    for path in list(folder.iterdir()):
-        if path.name != LOCK and (anew or path.suffix == ".part"):  # or what a kill interrupted
-            path.unlink(missing_ok=True)
+    if anew:
+        _clear(folder, but=(_NOTE,))
+        note.unlink()  # last: a folder without it, but with parts, is nobody's
+    for left in folder.glob("*.part"):  # what a kill interrupted
+        left.unlink(missing_ok=True)
     if not note.exists():
         with atomic_write(note) as file:
             file.write(json.dumps(settings).encode())

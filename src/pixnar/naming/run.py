@@ -29,7 +29,7 @@ from pixnar.progress import Progress
 from pixnar.storage import atomic_write, check_writable
 from pixnar.vocab.normalize import normalize
 
-_VERSION = 2  # of what the sources make of a text: work of another release does not go on
+_VERSION = 3  # of what the sources make of a text: work of another release does not go on
 _PART = 2048  # documents
 _BATCHES = 8  # of a model make a part
 
@@ -53,10 +53,14 @@ def make_docids(
     path, wanted = Path(target), wish or Wish()
     if not path.name.removesuffix(".gz").endswith((".jsonl", ".tsv")):
         raise PixnarError(f"{path}: docids are written to a file that ends in .jsonl or .tsv, or that and .gz")
-    if path.exists() and path.stat().st_size and not overwrite:
-        raise PixnarError(f"{path} is there already: choose another output with -o, or give --overwrite to replace it")
+    _check_target(path, overwrite)
     check_writable(path)
     with Parts.claim(path, _settings(corpus, path, wanted), overwrite=overwrite) as parts:
+        try:
+            _check_target(path, overwrite)  # another run may have made it since
+        except PixnarError:
+            parts.forget()
+            raise
         run = _Run(corpus, path, wanted, parts, threads, progress)
         try:
             return run.all()
@@ -64,6 +68,11 @@ def make_docids(
             run.close()
             parts.forget()
             raise
+
+
+def _check_target(path: Path, overwrite: bool) -> None:
+    if path.exists() and path.stat().st_size and not overwrite:
+        raise PixnarError(f"{path} is there already: choose another output with -o, or give --overwrite to replace it")
 
 
 class _Run:
@@ -89,8 +98,10 @@ class _Run:
             self._tell((number + 1) * self.size)
         summary = total(made)
         if not sum(summary.made.values()):
+            why = self._why_none(summary)
+            self.close()
             self.parts.forget(all_of_it=True)
-            raise MissingPartError(f"{self.corpus.name}: no docid came of it; {self._why_none(summary)}")
+            raise MissingPartError(f"{self.corpus.name}: no docid came of it; {why}")
         self.close()
         self.parts.finish(self.target, len(made))
         return summary
