@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import http.client
 import json
 import re
 import socket
 import threading
 import time
+import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -56,6 +58,21 @@ def test_answers_are_the_library_s_own(server: ServeProcess, library: Index) -> 
         [tuple(hit) for hit in one] for one in library.search_batch(QUERIES, 3)
     ]
     assert many["microseconds"] > 0
+
+
+def test_the_longest_address_that_is_allowed_is_read(server: ServeProcess, library: Index) -> None:
+    """Twelve bytes a character: more than HTTP parsers take by themselves, who would answer in words of their own."""
+    smile = "\U0001f600"
+    known = next(iter(library.table.document("d00").metadata))
+    where = f'{known} != "{smile * (9_990 - len(known))}"'
+    asked = {"q": smile * 2000, "where": where}
+    connection = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=60)
+    for changes, status in (({}, 200), ({"q": smile * 2001}, 422), ({"where": where + 10 * " "}, 422)):
+        connection.request("GET", f"/search?{urllib.parse.urlencode(asked | changes)}")
+        reply = connection.getresponse()
+        told = json.loads(reply.read())
+        assert (reply.status, reply.headers["content-type"]) == (status, "application/json"), told
+    connection.close()
 
 
 def test_a_hit_says_what_it_is(server: ServeProcess, library: Index) -> None:

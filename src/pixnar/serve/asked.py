@@ -38,7 +38,8 @@ def _check_plain(value: Any, depth: int) -> None:
 
 _DEEPEST = 32  # levels of metadata
 Text = Annotated[str, AfterValidator(_writable)]
-Where = Annotated[Text, Field(max_length=10_000)]
+LONGEST_FILTER = 10_000  # characters
+Where = Annotated[Text, Field(max_length=LONGEST_FILTER)]
 DocumentId = Annotated[Text, Field(min_length=1, max_length=1000)]
 Docid = Annotated[Text, Field(pattern=r"\S")]
 Number = Annotated[float, Field(allow_inf_nan=False)]

@@ -16,6 +16,7 @@ import uvicorn
 
 from pixnar.errors import PixnarError
 from pixnar.serve.app import make_app
+from pixnar.serve.asked import LONGEST_FILTER
 from pixnar.serve.keys import Keys
 from pixnar.serve.limits import Limits
 from pixnar.serve.logs import Log, LogHandler
@@ -78,7 +79,7 @@ def serve(folder: Path, settings: Settings) -> None:
             server_header=False,
             timeout_keep_alive=_IDLE,
             timeout_graceful_shutdown=_LAST + math.ceil(settings.limits.timeout_seconds),
-            h11_max_incomplete_event_size=64 * 1024,
+            h11_max_incomplete_event_size=_head_bytes(settings.limits),
         )
         given.listen(1024)
         host, port = given.getsockname()[:2]
@@ -86,6 +87,11 @@ def serve(folder: Path, settings: Settings) -> None:
         log("serving", index=str(folder), address=address, documents=shelf.index.table.documents)
         _Process(config, server, settings.drain_seconds).run([given])
         log("stopped", answered=_count(server))
+
+
+def _head_bytes(limits: Limits) -> int:
+    """The longest head of a request: all that an address may say, twelve bytes a character at the most, and headers."""
+    return 12 * (limits.query_characters + LONGEST_FILTER) + 64 * 1024
 
 
 class _Process(uvicorn.Server):
