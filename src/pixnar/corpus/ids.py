@@ -1,7 +1,8 @@
-"""A set of ids that keeps 8 bytes per id, whatever the ids look like."""
+"""Ids of documents and queries: a set that keeps 8 bytes for each, whatever they look like, and which are text."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +10,16 @@ import xxhash
 from numpy.typing import NDArray
 
 _hash = xxhash.xxh3_64_intdigest
+_HALF = re.compile(r"[\ud800-\udfff]")
+
+
+def is_text(text: str) -> bool:
+    r"""Whether there is no half of a surrogate pair in it, which JSON can spell and UTF-8 cannot.
+
+    >>> is_text("café"), is_text("\ud800")
+    (True, False)
+    """
+    return text.isascii() or not _HALF.search(text)
 
 
 class IdSet:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pixnar.corpus.ids import is_text
 from pixnar.errors import MissingExtraError, PixnarError
 from pixnar.evaluate.trec import Qrels, Run
 
@@ -73,9 +75,9 @@ def per_query(run: Run, qrels: Qrels, names: Sequence[str] = DEFAULT) -> tuple[l
     ids = [query for query, judged in qrels.items() if any(grade > 0 for grade in judged.values())]
     if not ids:
         raise PixnarError("there are no judged queries to average over: check the qrels and their split")
-    texts = (*ids, *(doc for query in ids for doc in qrels[query]), *(doc for hits in run.values() for doc, _ in hits))
-    for text in (*texts, *run):
-        if not text.isascii() and text.encode("utf-8", "replace").decode() != text:
+    named = (doc_id for hits in run.values() for doc_id, _ in hits)
+    for text in chain(run, named, ids, *(qrels[query] for query in ids)):
+        if not is_text(text):
             raise PixnarError(f"the id {text!r} is no Unicode text, which trec_eval needs: give it another one")
     for query in ids:
         highest = max(qrels[query].values())

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pixnar.corpus.ids import is_text
 from pixnar.corpus.lines import Meter, read_lines
 from pixnar.errors import PixnarError
 from pixnar.storage import atomic_write
@@ -119,7 +120,7 @@ def _word(text: str) -> str:
     """A name that can stand in a column."""
     if not text or text.split() != [text]:
         raise PixnarError(f"the id {text!r} cannot be written to a TREC file: its columns are separated by blanks")
-    if text.encode("utf-8", "replace").decode() != text:
+    if not is_text(text):
         raise PixnarError(f"the id {text!r} cannot be written to a TREC file: it is no Unicode text")
     return text
 

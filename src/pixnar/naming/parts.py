@@ -104,7 +104,7 @@ class Parts:
 
     def forget(self, *, all_of_it: bool = False) -> None:
         """Remove the folder, if no part was done or there is nothing in any: that is no work to go on with."""
-        if self._given_up or not (all_of_it or not any(self.folder.glob("*.docids"))):
+        if self._given_up or (not all_of_it and any(self.folder.glob("*.docids"))):
             return  # a folder that is there again is another run's
         self._given_up = True
         _clear(self.folder, but=())

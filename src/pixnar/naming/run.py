@@ -13,6 +13,7 @@ from typing import Any
 
 from pixnar.corpus import Corpus, Document
 from pixnar.corpus.badrows import shown
+from pixnar.corpus.ids import is_text
 from pixnar.corpus.state import state_of, state_of_files
 from pixnar.errors import MissingPartError, PixnarError
 from pixnar.naming.doc2query import Doc2Query
@@ -56,13 +57,9 @@ def make_docids(
     _check_target(path, overwrite)
     check_writable(path)
     with Parts.claim(path, _settings(corpus, path, wanted), overwrite=overwrite) as parts:
-        try:
-            _check_target(path, overwrite)  # another run may have made it since
-        except PixnarError:
-            parts.forget()
-            raise
         run = _Run(corpus, path, wanted, parts, threads, progress)
         try:
+            _check_target(path, overwrite)  # another run may have made it since
             return run.all()
         except PixnarError:
             run.close()
@@ -241,6 +238,6 @@ def _json_line(doc_id: str, docid: str) -> bytes:
 
 
 def _tsv_line(doc_id: str, docid: str) -> bytes:
-    if set("\t\n\r") & set(doc_id) or doc_id != doc_id.strip() or doc_id.encode("utf-8", "replace").decode() != doc_id:
+    if set("\t\n\r") & set(doc_id) or doc_id != doc_id.strip() or not is_text(doc_id):
         raise PixnarError(f"the document id {shown(doc_id)} cannot stand in a .tsv: write a .jsonl, with -o")
     return f"{doc_id}\t{docid}\n".encode("utf-8", "replace")

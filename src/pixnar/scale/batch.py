@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 import pixnar
 from pixnar.corpus import Skipped, parse
 from pixnar.corpus.badrows import BadRows, shown
-from pixnar.corpus.ids import IdSet
+from pixnar.corpus.ids import IdSet, is_text
 from pixnar.corpus.lines import Meter, read_lines
 from pixnar.corpus.reader import Check, sound_rows
 from pixnar.corpus.records import Query
@@ -48,7 +48,6 @@ from pixnar.storage import LOCK, atomic_write, check_writable, file_digest, lock
 _PLAN, _QUERIES = "plan.json", "queries.jsonl"
 _WRITTEN = r"(?:plan\.json|queries\.jsonl|piece-\d{7,}\.arrow)"
 _OURS = re.compile(rf"{LOCK}|{_WRITTEN}|\.{_WRITTEN}\..*\.part")
-_HALF = re.compile(r"[\ud800-\udfff]")  # of a surrogate pair: JSON can spell it, UTF-8 cannot
 _AT_ONCE = 4096  # ids of documents that are looked up together
 
 
@@ -236,7 +235,7 @@ def _check_wish(index: Path, wish: Wish, kind: str) -> None:
         wanted = np.flatnonzero(np.unpackbits(allowed.view(np.uint8), count=size, bitorder="little"))
     for first in range(0, len(wanted), _AT_ONCE):
         for doc_id in snapshot.doc_ids(wanted[first : first + _AT_ONCE].tolist()):
-            if not (_is_word(doc_id) and _is_text(doc_id)) and snapshot.numbers.get(doc_id, 0) is not None:
+            if not (_is_word(doc_id) and is_text(doc_id)) and snapshot.numbers.get(doc_id, 0) is not None:
                 raise PixnarError(
                     f"the document id {shown(doc_id)} of {index} cannot stand in a TREC run, which is Unicode text in "
                     "columns between blanks: let the target end in .parquet or .jsonl"
@@ -350,7 +349,7 @@ def _pieces(ends: Sequence[int]) -> list[Piece]:
 def _read(queries: Path, kind: str, judge: BadRows, progress: Progress | None) -> Iterator[Query]:
     """The queries, their ids judged."""
     lines = read_lines(queries, Meter.for_files("reading queries", [queries], progress))
-    checks: list[Check] = [(0, _all_that(_is_text), "no Unicode text: query id")]
+    checks: list[Check] = [(0, _all_that(is_text), "no Unicode text: query id")]
     if kind == "trec":
         checks.append((0, _all_that(_is_word), "blank, which a TREC run cannot hold, in query id"))
     checks.append((0, IdSet().add, "duplicate query id"))
@@ -360,10 +359,6 @@ def _read(queries: Path, kind: str, judge: BadRows, progress: Progress | None) -
 
 def _all_that(is_right: Callable[[str], bool]) -> Callable[[Sequence[str]], NDArray[np.bool_]]:
     return lambda ids: np.fromiter(map(is_right, ids), np.bool_, len(ids))
-
-
-def _is_text(text: str) -> bool:
-    return not _HALF.search(text)
 
 
 def _is_word(text: str) -> bool:

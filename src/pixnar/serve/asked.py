@@ -7,13 +7,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from pixnar.corpus.ids import is_text
+
 
 def _writable(text: str) -> str:
     """JSON can hold half a surrogate pair; that is no text."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("is no text: it has half of a surrogate pair; send valid Unicode") from None
+    if not is_text(text):
+        raise ValueError("is no text: it has half of a surrogate pair; send valid Unicode")
     return text
 
 
