@@ -73,6 +73,7 @@ void bind_vocab(nb::module_& m);
 void bind_vocab_shards(nb::module_& m);
 void bind_docids(nb::module_& m);
 void bind_head(nb::module_& m);
+void bind_bags(nb::module_& m);
 void bind_texts(nb::module_& m);
 
 }  // namespace pixnar

@@ -77,13 +77,14 @@ class HeldRows {
 
     nb::tuple score(const In<float>& x, nb::handle ids, const In<uint32_t>& own, int order, bool normalize, double copy,
                     double prior_weight, double scale, bool ends, nb::handle floors, const In<float>& token_priors,
-                    const In<float>& end_priors, const In<float>& log_z, size_t expansion, unsigned threads) const {
+                    const In<float>& end_priors, const In<float>& log_z, nb::handle bonus, size_t expansion,
+                    unsigned threads) const {
         if (order < 0 || order > static_cast<int>(head::Matching::slots)) throw std::invalid_argument("no such order");
         Holder holder;
         const auto tokens = tokens_of(holder, ids, rows_.count == 0 ? 0 : rows_.count - 1);
         const head::ScoreRule rule{static_cast<head::Matching>(order), normalize, ends, copy, prior_weight, scale,
                                    !floors.is_none(), holder.get<float>(floors, "floors"), view(token_priors),
-                                   view(end_priors), view(log_z)};
+                                   view(end_priors), view(log_z), holder.get<float>(bonus, "bonus")};
         head::Scores found;
         {
             nb::gil_scoped_release released;
@@ -134,7 +135,7 @@ void bind_head(nb::module_& m) {
              nb::arg("threads"))
         .def("score", &HeldRows::score, nb::arg("x"), nb::arg("ids").none(), nb::arg("own"), nb::arg("order"),
              nb::arg("normalize"), nb::arg("copy"), nb::arg("prior_weight"), nb::arg("scale"), nb::arg("ends"),
-             nb::arg("floors").none(), nb::arg("token_priors"), nb::arg("end_priors"), nb::arg("log_z"), nb::arg("expansion"),
+             nb::arg("floors").none(), nb::arg("token_priors"), nb::arg("end_priors"), nb::arg("log_z"), nb::arg("bonus").none(), nb::arg("expansion"),
              nb::arg("threads"));
 }
 

@@ -16,5 +16,6 @@ NB_MODULE(_native, m) {
     pixnar::bind_vocab_shards(m);
     pixnar::bind_docids(m);
     pixnar::bind_head(m);
+    pixnar::bind_bags(m);
     pixnar::bind_texts(m);
 }

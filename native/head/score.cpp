@@ -30,6 +30,8 @@ void check(const Rows& rows, const ScoreRule& rule, const Tokens& listed, std::s
     listed.check(tokens);
     if (!listed.rising()) throw std::invalid_argument("the tokens to score must be in order, each once");
     Tokens{own.data(), own.size()}.check(tokens);
+    if (!rule.bonus.empty() && rule.bonus.size() != own.size())
+        throw std::invalid_argument(std::to_string(rule.bonus.size()) + " bonuses for " + std::to_string(own.size()) + " n-grams");
 }
 
 // Room for logits that is kept from query to query: fresh memory costs more than what is written to it.
@@ -116,6 +118,8 @@ class Scorer {
   public:
     Scorer(const ScoreRule& rule, const Tokens& listed, std::span<const uint32_t> own)
         : rule_(rule), listed_(listed), weight_(static_cast<float>(rule.prior_weight)), scale_(static_cast<float>(rule.scale)) {
+        for (size_t i = 0; i < rule.bonus.size(); ++i)
+            for (const size_t place : own_places(listed, own.subspan(i, 1))) bonus_.emplace_back(place, rule.bonus[i]);
         if (rule.copy == 0 || own.empty() || listed.size == 0) return;
         places_ = own_places(listed, own);
         kept_ = static_cast<float>(std::log1p(-rule.copy));
@@ -128,6 +132,8 @@ class Scorer {
             values[*next - from] = log_add(values[*next - from] + kept_, copied_) - kept_;
         for (size_t i = from; i < to; ++i)
             values[i - from] = ((values[i - from] + kept_) - weight_ * rule_.token_priors[listed_[i]]) * scale_;
+        for (const auto& [place, bonus] : bonus_)
+            if (place >= from && place < to) values[place - from] += bonus * scale_;
     }
 
   private:
@@ -135,6 +141,7 @@ class Scorer {
     const Tokens& listed_;
     float weight_, scale_, kept_ = 0, copied_ = 0;
     std::vector<size_t> places_;
+    std::vector<std::pair<size_t, float>> bonus_;  // place in the list, and what is added there
 };
 
 void keep_above(const ScoreRule& rule, const Tokens& listed, const float* values, size_t from, size_t to, Scores& found) {

@@ -9,7 +9,7 @@ namespace pixnar::head {
 
 enum class Matching : uint8_t { bag, any, slots };
 
-// The dials of a score and what it is corrected by; see docs/scoring.md. The last row is the end of a docid.
+// The settings of a score and what it is corrected by; see docs/scoring.md. The last row is the end of a docid.
 struct ScoreRule {
     Matching order = Matching::bag;
     bool normalize = true;
@@ -20,6 +20,7 @@ struct ScoreRule {
     std::span<const float> token_priors;  // per token
     std::span<const float> end_priors;    // per slot
     std::span<const float> log_z;         // of x_0 and of every slot
+    std::span<const float> bonus = {};    // per own n-gram of the query: added to its score; empty: nothing is
 };
 
 struct Scores {

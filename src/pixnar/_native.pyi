@@ -222,6 +222,19 @@ class Shelf:
     ]: ...
     def named(self, segment: int, row: int, allowed: NDArray[np.uint64] | None) -> NDArray[np.uint32]: ...
 
+def bag_sums(
+    ids: NDArray[np.uint32], offsets: NDArray[np.int64], rows: NDArray[np.float32], out: NDArray[np.float32], threads: int
+) -> None: ...
+def bag_scatter(
+    ids: NDArray[np.uint32],
+    offsets: NDArray[np.int64],
+    values: NDArray[np.float32],
+    out: NDArray[np.float32],
+    threads: int,
+) -> None: ...
+def bag_gram(
+    ids: NDArray[np.uint32], offsets: NDArray[np.int64], rows: NDArray[np.float32], out: NDArray[np.float32], threads: int
+) -> None: ...
 def head_paths() -> list[str]: ...
 def use_head_path(name: str) -> str: ...
 def head_stride(format: str, dim: int) -> int: ...
@@ -271,6 +284,7 @@ class HeadRows:
         token_priors: NDArray[np.float32],
         end_priors: NDArray[np.float32],
         log_z: NDArray[np.float32],
+        bonus: NDArray[np.float32] | None,
         expansion: int,
         threads: int,
     ) -> tuple[

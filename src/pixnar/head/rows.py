@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pixnar import _native
 from pixnar.errors import FileFormatError
 from pixnar.head.formats import FORMATS, Floats, Format, decode, encode, has_scales, stride_of
-from pixnar.scoring import Priors, ScoreRule
+from pixnar.scoring import Priors, ScoreRule, own_bonus
 from pixnar.scoring.rule import MATCHINGS
 from pixnar.storage import read_container, write_container
 
@@ -187,24 +188,38 @@ class HeadRows:
         `ids` are in order, each once; None takes all tokens. `floors` are those of `scoring.floors`.
         """
         flat, _ = self._vectors(x)
+        mine = np.ascontiguousarray(own, np.uint32)
+        token_priors, end_priors, bonus, zs = priors.tokens, priors.ends, None, np.ascontiguousarray(log_z, np.float32)
+        copy, weight, normalize = rule.copy, rule.prior_weight, rule.normalize
+        if rule.score == "composed":  # x·w_v alone: the bias is taken off again, and nothing else is
+            token_priors, end_priors, zs = self._token_bias, np.zeros_like(end_priors), np.zeros_like(zs)
+            copy, weight, normalize = 0.0, 1.0, False
+            bonus = own_bonus(mine, priors, rule)
         found = self._native.score(
             flat,
             _ids(ids),
-            np.ascontiguousarray(own, np.uint32),
+            mine,
             MATCHINGS.index(rule.order),
-            rule.normalize,
-            rule.copy,
-            rule.prior_weight,
+            normalize,
+            copy,
+            weight,
             rule.scale,
-            rule.ends,
+            rule.ends and rule.score != "composed",
             floors,
-            priors.tokens,
-            priors.ends,
-            np.ascontiguousarray(log_z, np.float32),
+            token_priors,
+            end_priors,
+            zs,
+            bonus,
             expansion,
             threads,
         )
         return Scored(*found)
+
+    @cached_property
+    def _token_bias(self) -> Floats:
+        """The bias of every token but the end."""
+        bias = np.zeros(self.count, np.float32) if self.bias is None else self.bias
+        return np.ascontiguousarray(bias[:-1])
 
     def _arrays(self) -> dict[str, NDArray[Any] | None]:
         return {"data": self._data, "scales": self._scales, "bias": self._bias, "places": self.places}

@@ -56,7 +56,7 @@ class TorchHead:
     """Rows as they are served; logits of int8 rows with up to 1,040 numbers are the native core's, to the last bit."""
 
     def __init__(self, rows: HeadRows, device: torch.device) -> None:
-        self.count, self._device = rows.count, device
+        self.count, self.bias, self._device = rows.count, rows.bias, device
         self._rows = torch.from_numpy(rows.numbers()).to(device)
         scaled = rows.format == "int8"
         self._scales = torch.from_numpy(np.array(rows.scales)).to(device) if scaled else None

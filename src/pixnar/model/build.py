@@ -1,20 +1,43 @@
-"""A model to start from: phrase vectors from the encoder's own reading of each phrase, bias from the priors."""
+"""A model to start from: phrase rows that compose docids, or the encoder's reading of each phrase; bias from priors."""
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pixnar.errors import FileFormatError
 from pixnar.model.encoder import Encoder
 from pixnar.model.features import FeatureCache
 from pixnar.model.head import PhraseHead
 from pixnar.model.nar import Nar, make_slots
+from pixnar.model.pieces import PieceRows, pieces_of_tokens
 from pixnar.model.sharded import random_shard, shard_of_vectors
+from pixnar.model.solve import Solved, SolveOptions, solve_rows
 from pixnar.model.world import ALONE, World
 from pixnar.progress import Progress
 from pixnar.scoring import Priors
+from pixnar.storage import read_container, reserve, write_container
 from pixnar.vocab import TargetVocabulary
+from pixnar.vocab.protocol import EncodedBatch
+
+_KIND, _VERSION = "solvedrw", 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Docids:
+    """What phrase rows are solved from: the docids as tokens and their vectors, and where results may be kept."""
+
+    tokens: EncodedBatch
+    vectors: NDArray[Any]
+    pieces: bool = True  # phrases also have the rows of their word pieces
+    options: SolveOptions = SolveOptions()
+    folder: Path | None = None
 
 
 def build_model(
@@ -28,18 +51,23 @@ def build_model(
     bias: bool = True,
     hidden: int = 1024,
     seed: int = 0,
+    docids: Docids | None = None,
     progress: Progress | None = None,
     world: World = ALONE,
 ) -> Nar:
-    """An untrained model for a vocabulary; with `head` "encoder" and the mlp design it can already search.
+    """An untrained model for a vocabulary; unless `head` is "random", with the mlp design it can already search.
 
-    In a world of several processes each makes its own rows of the head, the same as one process would make.
+    `head` "solved" needs `docids`: rows then add up to the vectors of the docids. In a world of several processes each makes its own rows of the head, the same as one process would make.
     """
     torch.manual_seed(seed)
     start = start_bias(priors) if bias else None
     encoder: Encoder = features.encoder
     made: PhraseHead
-    if world.size > 1:
+    if head == "solved":
+        if docids is None:
+            raise ValueError('head "solved" needs the docids and their vectors')
+        made = _solved_head(vocabulary, features, start, docids, progress, world)
+    elif world.size > 1:
         made = _shard(vocabulary, features, start, head, world, progress)
     elif head == "random":
         made = PhraseHead.random(len(vocabulary) + 1, encoder.width, bias=start)
@@ -47,6 +75,81 @@ def build_model(
         vectors = features.vectors(phrase_texts(vocabulary), progress, "encoding phrases")
         made = PhraseHead.from_vectors(np.vstack([vectors, np.zeros((1, encoder.width), vectors.dtype)]), bias=start)
     return Nar(encoder, make_slots(design, encoder.width, slots, hidden), made)
+
+
+def _solved_head(
+    vocabulary: TargetVocabulary,
+    features: FeatureCache,
+    bias: NDArray[np.float32] | None,
+    docids: Docids,
+    progress: Progress | None,
+    world: World,
+) -> PhraseHead:
+    """Rows that add up to the docids' vectors; of a head in shards every process solves some columns."""
+    texts = phrase_texts(vocabulary)
+    pieces = pieces_of_tokens(features.encoder.tokenizer, texts) if docids.pieces else None
+    read_alone = None if docids.pieces else features.vectors(texts, progress, "encoding phrases").astype(np.float32)
+    solved = _solved(docids, len(vocabulary), pieces, read_alone, progress, world)
+    end = np.zeros((1, solved.rows.shape[1]), np.float32)
+    made: PhraseHead
+    if world.size == 1:
+        made = PhraseHead.from_vectors(np.vstack([solved.rows, end]), bias=bias)
+    else:
+        first, last = world.rows(len(vocabulary) + 1)
+        own = solved.rows[first : min(last, len(vocabulary))]
+        own = np.vstack([own, end]) if last > len(vocabulary) else own
+        made = shard_of_vectors(own, bias, len(vocabulary) + 1, world)
+    if pieces is not None:
+        made.pieces = PieceRows(torch.from_numpy(np.array(solved.pieces)), pieces)
+    return made
+
+
+def _solved(
+    docids: Docids,
+    size: int,
+    pieces: EncodedBatch | None,
+    start: NDArray[np.float32] | None,
+    progress: Progress | None,
+    world: World,
+) -> Solved:
+    """The solved rows: from the file of an earlier run, or solved now; several processes share the columns."""
+    folder = docids.folder
+    options = replace(docids.options, threads=docids.options.threads if world.size == 1 else 1)
+    parts: dict[str, Any] = {"pieces": pieces, "start": start, "progress": progress}
+    if folder is None:
+        if world.size > 1:
+            raise ValueError("several processes need a folder to share solved rows")
+        return solve_rows(docids.tokens, docids.vectors, size, options, **parts)
+    folder.mkdir(parents=True, exist_ok=True)
+    width = docids.vectors.shape[1]
+    state = folder / f"solving-{world.rank}-of-{world.size}.pixnar"
+    if world.size > 1:
+        begin, end = world.rows(width)
+        solved = solve_rows(
+            docids.tokens, docids.vectors, size, options, columns=slice(begin, end), state=state, **parts
+        )
+        path, shape = folder / "solved.rows", (size + len(solved.pieces), width)
+        if world.first:
+            reserve(path, 4 * math.prod(shape))
+        world.wait()
+        whole = np.memmap(path, np.float32, "r+", shape=shape)
+        whole[:size, begin:end], whole[size:, begin:end] = solved.rows, solved.pieces
+        whole.flush()
+        world.wait()
+        return Solved(whole[:size], whole[size:], solved.rounds, solved.residual)
+    path = folder / "solved.pixnar"
+    known = {"ridge": options.ridge, "size": size, "docids": len(docids.tokens.offsets) - 1, "width": width}
+    try:
+        found = read_container(path, _KIND, _VERSION)
+        if {name: found.meta[name] for name in known} == known:
+            rows, others = (found.arrays[name].reshape(-1, width) for name in ("rows", "pieces"))
+            return Solved(rows, others, found.meta["rounds"], found.meta["residual"])
+    except (FileFormatError, KeyError, ValueError):
+        pass  # none yet, or damaged
+    solved = solve_rows(docids.tokens, docids.vectors, size, options, state=state, **parts)
+    meta = known | {"rounds": solved.rounds, "residual": solved.residual}
+    write_container(path, _KIND, _VERSION, meta, {"rows": solved.rows.ravel(), "pieces": solved.pieces.ravel()})
+    return solved
 
 
 def _shard(

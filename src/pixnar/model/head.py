@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pixnar.model.logsumexp import chunked_logsumexp, logsumexp_and_rows, wide
+from pixnar.model.pieces import PieceRows
 from pixnar.model.world import ALONE, World
 
 
@@ -25,6 +26,9 @@ class PhraseHead(nn.Module):
     the whole head's; the log Z of the shards are added up by their exponentials. Every answer passes through
     `add_shards` or `merge_shards`, which do nothing here: a head over several processes (`ShardedHead`) overrides the
     two with all-reduces that can be differentiated, and the losses work unchanged.
+
+    While documents are ranked in training, `pieces` may hold rows of word pieces: the row of a token is then its own
+    plus those of its pieces. Only `rows_of` and `arrays` know of them; `fold` adds them to the rows for good.
     """
 
     world: World = ALONE  # the processes that hold the other shards
@@ -47,6 +51,7 @@ class PhraseHead(nn.Module):
             raise ValueError(f"rows {first} to {first + len(rows)} do not fit in a vocabulary of {self.total}")
         self.rows = nn.Parameter(rows)
         self.bias = None if bias is None else nn.Parameter(bias)
+        self.pieces: PieceRows | None = None
 
     @classmethod
     def random(
@@ -82,11 +87,36 @@ class PhraseHead(nn.Module):
         return self.rows.shape[1]
 
     def arrays(self) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
-        """Rows and bias for search; on a CPU they share the head's memory."""
+        """Rows and bias for search, pieces added; on a CPU and without pieces they share the head's memory."""
         rows, bias = self.rows.detach().float().cpu().numpy(), None
+        if self.pieces is not None:
+            rows = rows.copy()
+            self.pieces.add_to(rows, self.first)
         if self.bias is not None:
             bias = self.bias.detach().float().cpu().numpy()
         return rows, bias
+
+    def rows_of(self, ids: Tensor) -> Tensor:
+        """The whole rows [K, d] of some tokens: of all shards, with their pieces. Gradients are sparse."""
+        local = self._local(ids)
+        rows = F.embedding(local, self.rows, sparse=True)
+        rows = self.add_shards(rows if self._whole else rows * self._inside(ids)[:, None])
+        return rows if self.pieces is None else rows + self.pieces(ids)
+
+    def written(self) -> PhraseHead:
+        """A head with the pieces added to the rows: this one where there are none."""
+        if self.pieces is None:
+            return self
+        rows, bias = self.arrays()
+        made = PhraseHead(torch.from_numpy(rows), None if bias is None else torch.from_numpy(bias))
+        return made.requires_grad_(False).to(self.rows.device)
+
+    @torch.no_grad()
+    def fold(self) -> None:
+        """Add the pieces to the rows, in place."""
+        if self.pieces is not None:
+            self.rows.copy_(torch.from_numpy(self.arrays()[0]))
+            self.pieces = None
 
     def merge_shards(self, log_z: Tensor) -> Tensor:
         """The whole log Z from this shard's part; here they are the same."""

@@ -1,4 +1,4 @@
-"""The dials of a score, in one place."""
+"""The settings of a score, in one place."""
 
 from __future__ import annotations
 
@@ -10,21 +10,28 @@ from pixnar.errors import PixnarError
 
 Matching = Literal["bag", "any", "slots"]
 FloorKind = Literal["zero", "prior", "strict"]
+ScoreKind = Literal["composed", "probability"]
 
 MATCHINGS = ("bag", "any", "slots")
 FLOORS = ("zero", "prior", "strict")
+SCORES = ("composed", "probability")
 
 
 @dataclass(frozen=True)
 class ScoreRule:
-    """How token probabilities become scores of docids and documents. docs/scoring.md explains every dial.
+    """How phrase rows and query vectors become scores of docids and documents. docs/scoring.md explains every setting.
+
+    "composed": a docid's score is g_d · Σ x·w_v over its tokens, with a static factor g_d = 1/‖Σ w_v‖, and no token
+    scores less than 0. Of the settings only copy, order, aggregate and scale count.
+    "probability": the sum of token log probabilities, corrected by priors and divided by a power of the length.
 
     >>> ScoreRule().with_(copy=0.5).copy
     0.5
     """
 
+    score: ScoreKind = "probability"
     prior_weight: float = 1.0  # how much of log p(v) is taken off log P(v): 0 = likelihood, 1 = pointwise information
-    copy: float = 0.3  # share of probability that goes to the query's own n-grams
+    copy: float = 0.3  # probability: share that goes to the query's own n-grams; composed: what their idf adds
     floor: FloorKind = "zero"  # what a token scores at least: 0, its prior, or nothing (docids with it are not found)
     order: Matching = "bag"  # x_0 for every place; the best slot for every token; or slot t for place t
     ends: bool = False  # whether the end of a docid is scored as a token
@@ -39,7 +46,7 @@ class ScoreRule:
             raise PixnarError(f"scoring: {wrong}")
 
     def with_(self, **changes: Any) -> ScoreRule:
-        """The same rule but for some dials."""
+        """The same rule but for some settings."""
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -48,17 +55,19 @@ class ScoreRule:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ScoreRule:
-        """The way back; unknown dials are an error."""
+        """The way back; unknown settings are an error."""
         known = {field.name for field in fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:
-            raise PixnarError(f"scoring has no dial {unknown[0]!r}: dials are {', '.join(sorted(known))}")
+            raise PixnarError(f"scoring has no setting {unknown[0]!r}: settings are {', '.join(sorted(known))}")
         return cls(**values)
 
 
 def _first_wrong(rule: ScoreRule) -> str:
     if rule.order not in MATCHINGS or rule.floor not in FLOORS:
         return f"order {rule.order!r}, floor {rule.floor!r}: orders are {MATCHINGS}, floors {FLOORS}"
+    if rule.score not in SCORES:
+        return f"score {rule.score!r}: scores are {SCORES}"
     if not 0 <= rule.copy < 1:
         return f"copy = {rule.copy}: give a share of at least 0 and less than 1"
     if not 0 <= rule.prior_weight < math.inf:
@@ -81,3 +90,6 @@ PAPER_RULE = ScoreRule(
     normalize=False,
 )
 """The paper's: the sum of raw logits of each slot's token, the end included; a document by its best docid."""
+
+COMPOSED_RULE = ScoreRule(score="composed", copy=0.0, length_norm=0.0, normalize=False)
+"""Docids as normalised sums of phrase rows, x_0 for every place, documents by log-sum-exp; nothing copied."""

@@ -1,4 +1,4 @@
-"""From log probabilities to token scores. `xp` is numpy or torch: the formulas are the same for both."""
+"""From products with phrase rows to token scores. `xp` is numpy or torch: the formulas are the same for both."""
 
 from __future__ import annotations
 
@@ -24,12 +24,24 @@ def token_scores(xp: Any, log_p: Any, log_copy: Any | None, log_prior: Any, rule
     return (log_p - rule.prior_weight * log_prior) * rule.scale
 
 
+def composed_scores(xp: Any, products: Any, bonus: Any | None, rule: ScoreRule) -> Any:
+    """Scale · (x·w_v + bonus of v), from products x·w_v without any bias; the bonus is 0 for all but own n-grams."""
+    return (products if bonus is None else products + bonus) * rule.scale
+
+
+def own_bonus(own: NDArray[np.integer], priors: Priors, rule: ScoreRule) -> NDArray[np.float32] | None:
+    """What the composed score adds for each n-gram of the query that is a token: copy · idf, idf = −log p(v)."""
+    if not rule.copy:
+        return None
+    return (-rule.copy * priors.tokens[own]).astype(np.float32)
+
+
 def floors(priors: Priors, rule: ScoreRule) -> NDArray[np.float32] | None:
     """What each token scores at least; None where a docid with an unscored token is not to be found."""
+    if rule.score == "composed" or rule.floor == "zero":
+        return np.zeros(len(priors.tokens), np.float32)
     if rule.floor == "strict":
         return None
-    if rule.floor == "zero":
-        return np.zeros(len(priors.tokens), np.float32)
     values = ((1 - rule.prior_weight) * priors.tokens - 1.0) * rule.scale
     return values.astype(np.float32)
 

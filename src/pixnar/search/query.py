@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.head import HeadRows
-from pixnar.scoring import Priors, ScoreRule, end_scores, floors, token_scores
+from pixnar.scoring import Priors, ScoreRule, composed_scores, end_scores, floors, own_bonus, token_scores
 from pixnar.search.hits import Order
 from pixnar.search.scores import SlotScores
 
@@ -24,6 +24,11 @@ class Head(Protocol):
     @property
     def count(self) -> int:
         """Rows, the last one included."""
+        ...
+
+    @property
+    def bias(self) -> Floats | None:
+        """What is added to the product with each row."""
         ...
 
     def logits(self, x: Floats, ids: NDArray[np.integer] | None = None) -> Floats:
@@ -113,7 +118,10 @@ class QueryScorer:
         logits = logits[:-1] if ids is None else logits
         top = logits.max()
         log_z = top + np.log(np.exp(logits - top).sum())
-        gains = logits - log_z - (self.priors.tokens if ids is None else self.priors.tokens[ids])
+        usual = self.priors.tokens
+        if self.rule.score == "composed":
+            usual = np.zeros_like(usual) if self.head.bias is None else self.head.bias[:-1]
+        gains = logits - log_z - (usual if ids is None else usual[ids])
         rest = len(gains) - most
         chosen = np.argpartition(gains, rest - 1)[rest:] if rest > 0 else np.arange(len(gains))
         chosen = np.sort(chosen[gains[chosen] > 0])
@@ -133,19 +141,38 @@ class QueryScorer:
 
     def _scores(self, logits: Floats, own: NDArray[np.integer], ids: NDArray[np.int64] | None) -> SlotScores:
         rule = self.rule
-        log_p = self._log_p(logits)
-        if rule.order != "slots":
-            log_p = log_p.max(0, keepdims=True)
-        prior = self.priors.tokens if ids is None else self.priors.tokens[ids]
-        scores = token_scores(np, log_p[:, :-1], self._copied(own, ids, log_p.shape[1] - 1), prior, rule)
+        if rule.score == "composed":
+            scores, log_p = self._composed(logits, own, ids), logits
+        else:
+            log_p = self._log_p(logits)
+            if rule.order != "slots":
+                log_p = log_p.max(0, keepdims=True)
+            prior = self.priors.tokens if ids is None else self.priors.tokens[ids]
+            scores = token_scores(np, log_p[:, :-1], self._copied(own, ids, log_p.shape[1] - 1), prior, rule)
         ends = np.zeros(self.slots, np.float32)
-        if rule.ends and rule.order == "slots":
+        if rule.score != "composed" and rule.ends and rule.order == "slots":
             ends = end_scores(np, log_p[:, -1], self.priors.ends, rule).astype(np.float32)
         if ids is None and self.floors is None and rule.order == "slots":
             return SlotScores.dense(scores, ends)
         named = [self._named(row, ids) for row in scores]
         none = (np.zeros(0, np.uint32), np.zeros(0, np.float32))
         return SlotScores.sparse(named + [none] * (self.slots - len(named)), ends)
+
+    def _composed(self, logits: Floats, own: NDArray[np.integer], ids: NDArray[np.int64] | None) -> Floats:
+        """Scores of tokens [t, n] by their products with the query's vectors alone."""
+        products, bias = logits[:, :-1], self.head.bias
+        if bias is not None:
+            products = products - (bias[:-1] if ids is None else bias[ids])
+        if self.rule.order != "slots":
+            products = products.max(0, keepdims=True)
+        given, bonus = own_bonus(own, self.priors, self.rule), None
+        if given is not None:
+            bonus = np.zeros(products.shape[1], np.float32)
+            places = own if ids is None else np.minimum(np.searchsorted(ids, own), max(len(ids) - 1, 0))
+            known = np.ones(len(own), bool) if ids is None else (ids[places] == own if len(ids) else places < 0)
+            bonus[places[known]] = given[known]
+        scores: Floats = composed_scores(np, products, bonus, self.rule)
+        return scores
 
     def _named(self, scores: Floats, ids: NDArray[np.int64] | None) -> tuple[NDArray[np.int64], Floats]:
         """Tokens above their floor, and their scores; the others would get their floor anyway."""

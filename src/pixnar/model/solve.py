@@ -1,0 +1,223 @@
+"""Rows that compose: phrase rows solved so that the rows of a docid add up to the encoder's vector of that docid.
+
+With A the docid × token matrix and H the vectors of the docids, the rows W minimise ‖A W − H‖² + ridge · ‖W − W₀‖².
+With word pieces, W = R + P U: every phrase has a row of its own, R, plus the rows U of its word pieces, and the ridge
+is on R and U. The normal equations are solved by conjugate gradients, all columns at once, with a diagonal
+preconditioner. A is only ever read as token lists, so memory follows the vocabulary, not the number of docids.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixnar import _native
+from pixnar.errors import FileFormatError
+from pixnar.progress import Progress
+from pixnar.storage import read_container, write_container
+from pixnar.vocab.protocol import EncodedBatch
+
+Floats = NDArray[np.float32]
+
+_KIND, _VERSION = "solverst", 1
+_AT_ONCE = 1 << 15  # docids whose vectors are read at a time
+_SUMMED = 4096  # rows that are added up in 32 bits before the sum goes on in 64
+_SAVE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolveOptions:
+    """How to solve. The residual falls fast: 20 to 30 rounds reach the default tolerance on real corpora."""
+
+    ridge: float = 1.0
+    rounds: int = 60  # at most
+    tolerance: float = 2e-3  # stops when the residual is this share of the first one
+    sample: int = 20_000_000  # docids that are used, at most: evenly spread over all of them
+    threads: int = 0
+
+
+@dataclass(frozen=True)
+class Solved:
+    """Rows of the phrases [V, d] and of the word pieces [P, d], which has no rows where none were asked for."""
+
+    rows: Floats
+    pieces: Floats
+    rounds: int
+    residual: float  # as a share of the first
+
+
+def solve_rows(
+    tokens: EncodedBatch,
+    vectors: NDArray[Any],
+    size: int,
+    options: SolveOptions | None = None,
+    *,
+    pieces: EncodedBatch | None = None,
+    start: Floats | None = None,
+    columns: slice = slice(None),
+    state: Path | None = None,
+    progress: Progress | None = None,
+) -> Solved:
+    """Solve the rows of `size` tokens for docids `tokens` with unit vectors [n, d].
+
+    `pieces` lists the word pieces of every token. `start` is W₀, zero if not given; with pieces it must not be given.
+    Columns are independent of each other: processes that share the work each solve some `columns`. With `state`, a
+    file that is written every minute, a solve that was killed resumes there; it is removed at the end.
+    """
+    options = options or SolveOptions()
+    if start is not None and pieces is not None:
+        raise ValueError("rows with word pieces start at zero: give start or pieces, not both")
+    problem = _Problem(_sampled(tokens, options.sample), size, pieces, options)
+    b = problem.right_side(vectors, start, columns, _step(len(tokens.offsets) - 1, options.sample), progress)
+    first = np.maximum(_dots(b, b), 1e-30)
+    x, r, d, done = np.zeros_like(b), b, np.zeros_like(b), 0
+    kept = _load(state, b.shape, options) if state else None
+    if kept:
+        x, r, d, done = kept
+    rz = _dots(r, r, problem.inverse) if done else np.zeros(b.shape[1])
+    saved = time.monotonic()
+    residual = 1.0
+    while done < options.rounds:
+        z = _dots(r, r, problem.inverse)
+        _advance(d, z / np.maximum(rz, 1e-30) if done else None, r, problem.inverse)
+        rz = z
+        product = problem.product(d)
+        step = (rz / np.maximum(_dots(d, product), 1e-30)).astype(np.float32)
+        _add_scaled(x, d, step)
+        _add_scaled(r, product, -step)
+        done += 1
+        residual = float(np.sqrt((_dots(r, r) / first).mean()))
+        if progress:
+            progress(f"solving phrase rows: residual {residual:.4f}", done, options.rounds)
+        if residual < options.tolerance:
+            break
+        if state and time.monotonic() - saved > _SAVE_SECONDS:
+            _save(state, (x, r, d), done, options)
+            saved = time.monotonic()
+    if state:
+        state.unlink(missing_ok=True)
+    rows = x[:size] if start is None else x[:size] + start[:, columns]
+    return Solved(rows, x[size:], done, residual)
+
+
+class _Problem:
+    """The matrix AᵀA + ridge · I, with pieces [A, AP]ᵀ[A, AP] + ridge · I, and its diagonal."""
+
+    def __init__(self, tokens: EncodedBatch, size: int, pieces: EncodedBatch | None, options: SolveOptions) -> None:
+        self._ids, self._offsets = np.ascontiguousarray(tokens.ids, np.uint32), tokens.offsets
+        self._size, self._pieces, self._threads, self._ridge = size, pieces, options.threads, np.float32(options.ridge)
+        counts = np.bincount(self._ids, minlength=size).astype(np.float32)
+        self.total = size
+        if pieces is not None:
+            n = int(pieces.ids.max(initial=0)) + 1
+            self.total += n
+            of_pieces = np.bincount(pieces.ids, np.repeat(counts, pieces.lengths), n).astype(np.float32)
+            counts = np.concatenate([counts, of_pieces])
+        self.inverse = (1 / (counts + self._ridge)).astype(np.float32)
+
+    def right_side(
+        self, vectors: NDArray[Any], start: Floats | None, columns: slice, step: int, progress: Progress | None
+    ) -> Floats:
+        """Aᵀ(H − A W₀), and below it the same for the pieces; reads the vectors once, some at a time."""
+        n, width = len(self._offsets) - 1, len(range(*columns.indices(vectors.shape[1])))
+        out = np.zeros((self.total, width), np.float32)
+        for begin in range(0, n, _AT_ONCE):
+            end = min(n, begin + _AT_ONCE)
+            some = slice(begin * step, (end - 1) * step + 1, step)
+            values = np.ascontiguousarray(vectors[some, columns], np.float32)
+            low, high = self._offsets[begin], self._offsets[end]
+            ids, offsets = self._ids[low:high], self._offsets[begin : end + 1] - low
+            if start is not None:
+                sums = np.zeros_like(values)
+                _native.bag_sums(ids, offsets, np.ascontiguousarray(start[:, columns]), sums, self._threads)
+                values -= sums
+            _native.bag_scatter(ids, offsets, values, out[: self._size], self._threads)
+            if progress:
+                progress("solving phrase rows: reading vectors", end, n)
+        self._to_pieces(out)
+        return out
+
+    def product(self, d: Floats) -> Floats:
+        """The matrix times d [V + P, columns]."""
+        whole = np.ascontiguousarray(d[: self._size])
+        if self._pieces is not None:
+            sums = np.zeros_like(whole)
+            _native.bag_sums(self._pieces.ids, self._pieces.offsets, d[self._size :], sums, self._threads)
+            whole = whole + sums
+        out = np.zeros_like(d)
+        _native.bag_gram(self._ids, self._offsets, whole, out[: self._size], self._threads)
+        self._to_pieces(out)
+        _add_scaled(out, d, np.full(d.shape[1], self._ridge, np.float32))
+        return out
+
+    def _to_pieces(self, out: Floats) -> None:
+        """What belongs to the phrases is added to their pieces as well."""
+        if self._pieces is not None:
+            below = out[self._size :]
+            _native.bag_scatter(self._pieces.ids, self._pieces.offsets, out[: self._size], below, self._threads)
+
+
+def _step(n: int, most: int) -> int:
+    """Of n docids every so many-th is used."""
+    return max(1, -(-n // most))
+
+
+def _sampled(tokens: EncodedBatch, most: int) -> EncodedBatch:
+    step = _step(len(tokens.offsets) - 1, most)
+    if step == 1:
+        return EncodedBatch(tokens.ids, tokens.offsets)
+    starts, lengths = tokens.offsets[:-1][::step], tokens.lengths[::step]
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+    return EncodedBatch(tokens.ids[places], offsets)
+
+
+def _pieces_of(rows: int) -> Iterator[slice]:
+    for begin in range(0, rows, _SUMMED):
+        yield slice(begin, min(rows, begin + _SUMMED))
+
+
+def _dots(a: Floats, b: Floats, weights: Floats | None = None) -> NDArray[np.float64]:
+    """The products of the columns of a and b, rows weighted if asked for; in the same order every time."""
+    total = np.zeros(a.shape[1])
+    for some in _pieces_of(len(a)):
+        right = b[some] if weights is None else b[some] * weights[some, None]
+        total += np.einsum("ij,ij->j", a[some], right)
+    return total
+
+
+def _advance(d: Floats, beta: NDArray[np.float64] | None, r: Floats, inverse: Floats) -> None:
+    """The next direction, in place: d = beta · d + inverse · r."""
+    factor = np.zeros(d.shape[1], np.float32) if beta is None else beta.astype(np.float32)
+    for some in _pieces_of(len(d)):
+        d[some] *= factor
+        d[some] += inverse[some, None] * r[some]
+
+
+def _add_scaled(x: Floats, d: Floats, factor: Floats) -> None:
+    for some in _pieces_of(len(x)):
+        x[some] += d[some] * factor
+
+
+def _save(path: Path, arrays: tuple[Floats, Floats, Floats], done: int, options: SolveOptions) -> None:
+    meta = {"done": done, "shape": list(arrays[0].shape), "ridge": options.ridge}
+    named = dict(zip("xrd", (array.ravel() for array in arrays), strict=True))
+    write_container(path, _KIND, _VERSION, meta, named)
+
+
+def _load(path: Path, shape: tuple[int, ...], options: SolveOptions) -> tuple[Floats, Floats, Floats, int] | None:
+    try:
+        found = read_container(path, _KIND, _VERSION)
+        if found.meta["shape"] != list(shape) or found.meta["ridge"] != options.ridge:
+            return None
+        x, r, d = (np.array(found.arrays[name]).reshape(shape) for name in "xrd")
+        return x, r, d, int(found.meta["done"])
+    except (FileFormatError, KeyError, ValueError):
+        return None  # none yet, or damaged: solved from the beginning
