@@ -101,7 +101,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"train": {"fine_tune": 1.5}}, "train.fine_tune = 1.5 is not possible; give a number from 0 to 1"),
     ({"train": {"softmax": "ful"}}, 'train.softmax = "ful" is not possible; give "auto" or "full" or "sampled"'),
     ({"train": {"device": "gpu"}}, 'train.device = "gpu" is not possible; give "auto", "cpu", "cuda"'),
-    ({"train": {"minutes": 0}}, "train.minutes, train.steps and train.epochs are all 0, training would never end"),
     ({"model": {"encoder": " "}}, 'model.encoder = " " is not possible; give the name or folder of a Hugging Face'),
     ({"model": {"bias": 1}}, "model.bias = 1 is a whole number; give a yes or no (true, false)"),
     (

@@ -23,7 +23,7 @@ from pixnar.model.slots import MaskSlots, MlpSlots
 from pixnar.model.world import ALONE, World
 from pixnar.storage import atomic_write
 
-_FORMAT, _VERSION = "pixnar-model", 1
+_FORMAT, _VERSION = "pixnar-model", 2
 _SETTINGS = "model.json"
 DESIGNS = ("mlp", "mask")
 
@@ -222,6 +222,8 @@ def _settings(path: Path) -> dict[str, Any]:
         raise FileFormatError(f"cannot read {path}: {error}; expected a model folder") from error
     if not isinstance(settings, dict) or settings.get("format") != _FORMAT:
         raise FileFormatError(f"{path} is no model of pixnar: give the folder that train or fit wrote")
+    if settings["version"] < _VERSION:
+        raise FileFormatError(f"{path} has the old format {settings['version']}: train the model again")
     if settings["version"] > _VERSION:
         raise FileFormatError(f"{path} has format {settings['version']}, this release reads up to {_VERSION}: upgrade")
     missing = sorted({"design", "slots", "hidden", "encoder", "max_pieces"} - settings.keys())

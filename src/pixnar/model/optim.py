@@ -1,4 +1,4 @@
-"""Adam for tables of millions of rows: one second moment per row, and only the rows of the batch are touched."""
+"""Adam for tables of millions of rows: only the rows of the batch are touched."""
 
 from __future__ import annotations
 
@@ -101,6 +101,43 @@ class RowAdam(torch.optim.Optimizer):
             if group["beta1"]:
                 state["momentum"] = torch.zeros_like(rows, memory_format=torch.preserve_format)
         return state
+
+
+class LazyAdam(torch.optim.Optimizer):
+    """Adam with both moments of every number, for sparse gradients: rows that a batch does not touch stay as they are.
+
+    Better than `RowAdam` by the step, at three times the rows' memory.
+    """
+
+    def __init__(
+        self, params: Any, lr: float = 1e-3, *, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-8
+    ) -> None:
+        super().__init__(params, {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "steps": 0})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Move the rows that have a gradient."""
+        for group in self.param_groups:
+            group["steps"] += 1
+            for rows in group["params"]:
+                if rows.grad is not None:
+                    self._move(rows, group)
+
+    def _move(self, rows: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[rows]
+        if not state:
+            state["mean"], state["square"] = torch.zeros_like(rows), torch.zeros_like(rows)
+        steps = group["steps"]
+        if rows.grad.is_sparse:
+            merged = rows.grad.coalesce()
+            ids, grads = merged.indices()[0], merged.values()
+        else:
+            ids, grads = torch.arange(len(rows), device=rows.device), rows.grad
+        mean = state["mean"][ids].lerp_(grads, 1 - group["beta1"])
+        square = state["square"][ids].mul_(group["beta2"]).addcmul_(grads, grads, value=1 - group["beta2"])
+        state["mean"][ids], state["square"][ids] = mean, square
+        size = square.div_(1 - group["beta2"] ** steps).sqrt_().add_(group["eps"])
+        rows.index_add_(0, ids, mean.div_(size), alpha=-group["lr"] / (1 - group["beta1"] ** steps))
 
 
 def _advance(square: Tensor, steps: Tensor, fresh: Tensor, group: dict[str, Any]) -> tuple[Tensor, Tensor]:

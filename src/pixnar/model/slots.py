@@ -13,26 +13,52 @@ START_SCALE = 20.0  # phrase rows and query vectors start with length one; this 
 
 
 class MlpSlots(nn.Module):
-    """x_t = scale_t · (h + MLP(h, t)): the query's pooled vector plus what a small network adds for the slot.
+    """x_t = scale_t · (u_t − center_t), where u_t is the unit vector of h + MLP_t(h) for the query's pooled vector h.
 
-    The network starts at zero, so an untrained model scores phrases by their similarity to the query.
+    The networks start at zero, so an untrained model scores phrases by their similarity to the query. x_0 has a network
+    of its own: ranking documents trains it, and predicting the tokens of single places does not disturb it.
+    `center` is the mean of u_t over the training inputs, so that a token scores above 0 where it is likelier than usual.
     """
 
     def __init__(self, width: int, slots: int, hidden: int = 1024, start_scale: float = START_SCALE) -> None:
         super().__init__()
         self.slots, self.hidden = slots, hidden
+        self.first_inner, self.first_outer = nn.Linear(width, hidden), nn.Linear(hidden, width)
         self.inner = nn.Linear(width, hidden)
-        self.places = nn.Parameter(torch.empty(slots + 1, hidden).normal_(0.0, 0.02))
+        self.places = nn.Parameter(torch.empty(slots, hidden).normal_(0.0, 0.02))
         self.outer = nn.Linear(hidden, width)
-        nn.init.zeros_(self.outer.weight)
-        nn.init.zeros_(self.outer.bias)
+        for layer in (self.first_outer, self.outer):
+            nn.init.zeros_(layer.weight)
+            nn.init.zeros_(layer.bias)
         self.log_scale = nn.Parameter(torch.full((slots + 1,), math.log(start_scale)))
+        self.register_buffer("center", torch.zeros(slots + 1, width))
+        self.center: Tensor
 
     def forward(self, pooled: Tensor) -> Tensor:
         """Vectors [B, s + 1, d] from pooled vectors [B, d]."""
-        inner = nn.functional.gelu(self.inner(pooled)[:, None] + self.places)
-        x: Tensor = (pooled[:, None] + self.outer(inner)) * self.log_scale.exp()[:, None]
+        unit = torch.cat([self.unit_first(pooled)[:, None], self._unit_others(pooled)], 1)
+        x: Tensor = (unit - self.center) * self.log_scale.exp()[:, None]
         return x
+
+    def first(self, pooled: Tensor) -> Tensor:
+        """x_0 alone, [B, d]."""
+        x: Tensor = (self.unit_first(pooled) - self.center[0]) * self.log_scale[0].exp()
+        return x
+
+    def unit_first(self, pooled: Tensor) -> Tensor:
+        """u_0 [B, d]."""
+        added = self.first_outer(nn.functional.gelu(self.first_inner(pooled)))
+        return nn.functional.normalize(pooled + added, dim=-1)
+
+    def _unit_others(self, pooled: Tensor) -> Tensor:
+        added = self.outer(nn.functional.gelu(self.inner(pooled)[:, None] + self.places))
+        return nn.functional.normalize(pooled[:, None] + added, dim=-1)
+
+    @torch.no_grad()
+    def center_on(self, pooled: Tensor) -> None:
+        """Set `center` to the mean of u_t over some inputs."""
+        means = torch.cat([self.unit_first(pooled)[:, None], self._unit_others(pooled)], 1).mean(0)
+        self.center.copy_(means)
 
 
 class MaskSlots(nn.Module):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pixnar.recipe.sections import Evidence, Fuse, Recipe, Scoring, Shortlist, Train, Vocab
+from pixnar.recipe.sections import Evidence, Fuse, Model, Recipe, Scoring, Shortlist, Train, Vocab
 
 CLOVER = Recipe(
     vocab=Vocab(kind="wordpiece"),
-    train=Train(ranking=0.0, negatives=0),
-    scoring=Scoring(copy=0.0),
+    model=Model(head="encoder"),
+    train=Train(ranking=0.0, negatives=0, head_learning_rate=1e-3, optimizer="rows"),
+    scoring=Scoring(score="probability", copy=0.0),
     evidence=Evidence(docids=False, text=False),
     fuse=Fuse(dense=False, bm25=False),
     shortlist=Shortlist(learn=False),  # the full softmax, over all word pieces

@@ -26,6 +26,7 @@ PAPER = Recipe(
         self_share=0.0,  # "map to other pseudo queries asked of the same passage"
     ),
     scoring=Scoring(
+        score="probability",
         prior_weight=0.0,
         copy=0.0,
         floor="strict",

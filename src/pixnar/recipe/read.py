@@ -55,7 +55,7 @@ def from_dict(content: Mapping[str, Any], where: str = "recipe") -> Recipe:
         read[name] = type(getattr(Recipe, name))(
             **{key: _checked(value, known[key], f"{where}: {name}.{key}") for key, value in values.items()}
         )
-    return _with_an_end(Recipe(**read), where)
+    return Recipe(**read)
 
 
 def override(recipe: Recipe, settings: Iterable[str]) -> Recipe:
@@ -105,15 +105,6 @@ def _checked(value: Any, dial: Field[Any], where: str) -> Any:
     if not in_range:
         raise PixnarError(f"{where} = {_shown(value)} is not possible; {_remedy(kinds, allowed)}")
     return float(value) if "float" in kinds else value
-
-
-def _with_an_end(recipe: Recipe, where: str) -> Recipe:
-    train = recipe.train
-    if not (train.minutes or train.steps or train.epochs):
-        raise PixnarError(
-            f"{where}: train.minutes, train.steps and train.epochs are all 0, training would never end; set one of them"
-        )
-    return recipe
 
 
 def _remedy(kinds: list[str], allowed: Allowed) -> str:

@@ -58,10 +58,15 @@ class Model:
         words=("mlp", "mask"),
     )
     head: str = dial(
-        "encoder",
-        "where phrase vectors start: encoder: what the encoder says of the phrase's text; random: the paper",
-        words=("encoder", "random"),
+        "solved",
+        "where phrase rows start: solved: rows that add up to the encoder's vectors of the docids; encoder: its vector "
+        "of the phrase alone; random: the paper",
+        words=("solved", "encoder", "random"),
     )
+    pieces: bool = dial(
+        True, "while training, phrases also share the rows of their word pieces (head solved); written out for search"
+    )
+    ridge: float = dial(1.0, "how strongly solved rows are kept small", 0, 1e6, above=True)
     bias: bool = dial(True, "one more number per phrase, which starts at how frequent it is")
     hidden: int = dial(1024, "width of the slots' network (slot_design mlp)", 1, 65536)
     max_pieces: int = dial(64, "the encoder reads so many word pieces of an input; the rest is cut off", 4, 8192)
@@ -71,25 +76,45 @@ class Model:
 class Train:
     """Training: how long, how fast, and what is asked of the model."""
 
-    minutes: float = dial(10.0, "time for training, without the checks on dev; 0: no limit", 0, 1e6)
+    minutes: float = dial(
+        0.0,
+        "time for training, without the checks on dev; 0: no limit, or, where steps and epochs are 0 too, by the size "
+        "of the corpus (2 minutes for 20 thousand docids, 20 for 500 thousand, an hour at most)",
+        0,
+        1e6,
+    )
     steps: int = dial(0, "steps of the optimizer; 0: no limit", 0, HUGE)
     epochs: int = dial(0, "times through all pairs; 0: no limit. The first of the three limits ends the run", 0, HUGE)
     batch: int = dial(128, "pairs that go through the network together", 1, 2**20)
     accumulate: int = dial(1, "batches per step of the optimizer: batch × accumulate pairs decide a step", 1, 2**20)
     learning_rate: float = dial(5e-4, "of the slots' own layers", 0, 1, above=True)
-    head_learning_rate: float = dial(1e-3, "of the phrase vectors", 0, 1, above=True)
-    encoder_learning_rate: float = dial(2e-5, "of the encoder, once it is fine-tuned", 0, 1, above=True)
-    warmup: int = dial(50, "steps over which the learning rates rise from 0", 0, HUGE)
+    head_learning_rate: float = dial(3e-4, "of the phrase rows", 0, 1, above=True)
+    encoder_learning_rate: float = dial(3e-5, "of the encoder, once it is fine-tuned", 0, 1, above=True)
+    warmup: int = dial(50, "steps over which the learning rates rise from 0, at most a tenth of the run", 0, HUGE)
     schedule: str = dial(
         "linear", "after the warm-up: linear: down to 0 at the end; constant", words=("linear", "constant")
     )
     l1: float = dial(1.0, "weight of: slot i says token i of the docid", 0, 1e6)
     l2: float = dial(0.25, "weight of: slot 0 says all tokens of the docid, in any order", 0, 1e6)
     l3: float = dial(1.0, "weight of: (log Z)² is small, so that scores need no sum over the vocabulary", 0, 1e6)
-    ranking: float = dial(1.0, "weight of: the right document scores above the others of the batch; 0: off", 0, 1e6)
-    negatives: int = dial(
-        0, "near neighbours of each document that it must also beat; 0: only those of the batch", 0, 1024
+    ranking: float = dial(
+        1.0, "weight of: the right document scores above others (score probability; the composed score always ranks)", 0, 1e6
     )
+    negatives: int = dial(
+        3, "documents near to each input that the right one must also beat; 0: only those of the batch", 0, 1024
+    )
+    rank_against: str = dial(
+        "mined",
+        "mined: the documents of the batch and the negatives; all: every document, better by the example and slower "
+        "by the minute",
+        words=("mined", "all"),
+    )
+    mine_every: int = dial(300, "steps after which the model mines its negatives again", 1, HUGE)
+    docids: int = dial(8, "docids of a document that a step looks at; the rest is estimated from them", 1, HUGE)
+    teacher: float = dial(
+        0.0, "weight of: the ranking stays near that by the encoder's own vectors of the docids (distillation)", 0, 1e6
+    )
+    slot_examples: int = dial(32, "inputs of a batch that also train the slots by l1, l2 and l3", 1, 2**20)
     softmax: str = dial(
         "auto",
         "full: over the whole vocabulary; sampled: over some of it; auto: full while it is cheap",
@@ -97,9 +122,10 @@ class Train:
     )
     sample: int = dial(2048, "tokens of the sampled softmax", 1, 2**31)
     optimizer: str = dial(
-        "rows",
-        "of the phrase vectors: rows: Adam with one second moment per phrase; adam: plain Adam, more memory",
-        words=("rows", "adam"),
+        "auto",
+        "of the phrase rows: adam; rows: Adam with one second moment per phrase, a third of the memory; auto: adam for "
+        "the composed score up to 4 GB of rows",
+        words=("auto", "adam", "rows"),
     )
     fine_tune: float = dial(
         0.0, "share of the run that also trains the encoder, at its end; before that it is frozen (much faster)", 0, 1
@@ -130,11 +156,21 @@ class Train:
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """What the score of a docid and of a document is. Nothing here needs training again."""
+    """What the score of a docid and of a document is."""
 
+    score: str = dial(
+        "composed",
+        "composed: products of the query with the phrase rows, added up and divided by the length of the docid's vector; "
+        "probability: log probabilities of the tokens, corrected by priors. Training follows it",
+        words=("composed", "probability"),
+    )
     prior_weight: float = dial(1.0, "how much of a token's log frequency is taken off; 0: the paper's likelihood", 0, 4)
     copy: float = dial(
-        0.3, "share of probability given to phrases that stand in the query; 0: none, whatever dev says", 0, 0.99
+        0.2,
+        "composed: times its idf, what a phrase that stands in the query adds; probability: the share given to such "
+        "phrases. 0: none, and none is tried",
+        0,
+        0.99,
     )
     floor: str = dial(
         "zero",
@@ -144,7 +180,8 @@ class Scoring:
     )
     order: str = dial(
         "auto",
-        "slots: token i is scored by slot i; any: by its best slot; bag: by slot 0; auto: chosen on dev",
+        "slots: token i is scored by slot i; any: by its best slot; bag: by slot 0; auto: bag, or, with the score "
+        "probability, bag or any as the dev split selects",
         words=("auto", "slots", "any", "bag"),
     )
     length_norm: float = dial(0.3, "a docid's score is divided by (its length + 1) to this power", 0, 10)
@@ -162,7 +199,8 @@ class Scoring:
     normalize: bool = dial(True, "divide by Z, the sum over the tokens scored; without it raw logits, as in the paper")
     tune: bool = dial(
         True,
-        "choose order, prior_weight, copy, length_norm, aggregate and scale on dev, from the values here",
+        "choose copy, aggregate and scale on dev, from the values here, and with the score probability also order, "
+        "prior_weight and length_norm",
     )
     tune_queries: int = dial(400, "dev queries on which they are chosen, at most", 1, HUGE)
 

@@ -157,7 +157,7 @@ def methods_of(
     index: Index, docids: Sequence[str], *, best: int = BEST, seed: int = 0, say: Callable[[str], None] = print
 ) -> list[Softmax]:
     """All methods over the rows of an index, the full softmax first, its own shortlist last."""
-    from pixnar.shortlist.kmeans import kmeans
+    from pixnar.model.kmeans import kmeans
 
     rows, shortlist = index.rows, index.engine.shortlist
     if shortlist is None:

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from pixnar.errors import PixnarError
 from pixnar.model.losses import Sampler, Weights
 from pixnar.model.nar import Nar
-from pixnar.model.optim import RowAdam
+from pixnar.model.optim import LazyAdam, RowAdam
 from pixnar.model.sharded import write_whole
+from pixnar.model.slots import MlpSlots
 from pixnar.progress import Progress
 from pixnar.recipe import Train
 from pixnar.scoring import Priors, ScoreRule
@@ -24,13 +25,17 @@ from pixnar.train import checkpoint
 from pixnar.train.data import TrainingData
 from pixnar.train.flatten import flatten, restore
 from pixnar.train.log import TrainingLog
+from pixnar.train.ranking import RankingOptions, RankingStep
 from pixnar.train.step import Objective, Step
 
-_TIMED_STEPS = 4  # after which a budget in minutes becomes a number of steps
-_CHECKS = 6  # on dev in a stage
+_CHECKS = 10  # on dev in a stage
+_SCALE_RATE = 20  # how much faster than the slots' layers the scale of their scores learns
+_WARMUP_SHARE = 0.1  # of a stage: the warm-up takes no more
+_LIVE_ROWS = 1 / 3  # while the encoder is fine-tuned, the phrase rows learn at this share of their rate
+_LAZY_BYTES = 4e9  # of rows: beyond, their optimizer keeps one number a row instead of two a number
+_CENTERED_ON = 4096  # inputs whose mean vector is taken off every x_t
 _CENTERED = 32  # inputs on which log Z is measured before the first step
 _SAVE_SECONDS = 600.0  # between checkpoints, at most
-_LATE = 1.3  # a stage ends when it has taken so many times its minutes
 _DEV_ROWS = ".dev-rows"  # all rows of a head in shards, while dev is asked
 _FULL_SUM_FLOPS = {"cpu": 6e10, "cuda": 2e13}  # what a device does a second, for choosing between full and sampled
 
@@ -88,27 +93,41 @@ class _Run:
         self.world = model.head.world
         self.device = self.world.device(pick_device(options.device))
         model.to(self.device)
-        self.softmax = choose_softmax(model, data, options, self.device)
+        self.composed = rule.score == "composed"
+        self.data = data
         self.pairs = data.pairs(per_document=options.per_document, self_share=options.self_share, seed=options.seed)
-        model.head.sparse = self.softmax == "sampled" and options.optimizer == "rows"
+        self.step_of: Step | RankingStep
+        if self.composed:
+            self.softmax = "ranking"
+            self.step_of = RankingStep(model, data, self.pairs, _ranking_options(options), options.seed)
+        else:
+            self.softmax = choose_softmax(model, data, options, self.device)
+            self.step_of = self._token_step(rule, priors)
+        self.optimizers = _optimizers(model, self.step_of.ranking_scale, options, self.composed)
+        self.world.copy_first([*model.slots.parameters(), *model.encoder.parameters()])
+        self.state: dict[str, Any] = {
+            "stage": 0,
+            "done": [0, 0],
+            "spent": [0.0, 0.0],  # seconds of training, without the checks on dev
+            "checked": [0, 0],
+            "best": None,
+            "worse": 0,
+        }
+        self.log: TrainingLog | None
+        self._kept, self._saved = -1, time.monotonic()
+
+    def _token_step(self, rule: ScoreRule, priors: Priors) -> Step:
+        """The paper's losses over tokens, and a ranking by token probabilities."""
+        options, data = self.options, self.data
+        rows = options.optimizer in ("auto", "rows")
+        self.model.head.sparse = self.softmax == "sampled" and rows
         sampler = None
         if self.softmax == "sampled":
             counts = data.token_counts()
             sampler = Sampler(counts, min(options.sample, len(counts)), options.seed)
         weights = Weights(options.l1, options.l2, options.l3)
         objective = Objective(weights, options.ranking, options.negatives)
-        self.step_of = Step(model, data, self.pairs, objective, rule, priors, sampler)
-        self.optimizers = _optimizers(model, self.step_of.ranking_scale, options)
-        self.world.copy_first([*model.slots.parameters(), *model.encoder.parameters()])
-        self.state: dict[str, Any] = {
-            "stage": 0,
-            "done": [0, 0],
-            "planned": [0, 0],
-            "best": None,
-            "worse": 0,
-        }
-        self.log: TrainingLog | None
-        self._kept, self._saved = -1, time.monotonic()
+        return Step(self.model, data, self.pairs, objective, rule, priors, sampler)
 
     @property
     def stages(self) -> list[_Stage]:
@@ -140,6 +159,7 @@ class _Run:
                 self._take_best()
         if self.state["best"] is not None:
             self._take_best()
+        self.model.head.fold()
         best = self.state["best"] or {"step": self._step(), "value": float("nan")}
         return Trained(self._step(), best["step"], best["value"], self.softmax, stopped)
 
@@ -148,36 +168,43 @@ class _Run:
     ) -> bool:
         """Run one stage to its end; whether it was ended early because dev no longer got better."""
         self.model.train()
-        self.model.encoder.requires_grad_(stage.live)
-        started = began = time.monotonic()
-        first = self.state["done"][number]
+        self._thaw(stage.live)
+        limit, every = self._limit(stage), self.options.evaluate_every
         while True:
-            if self.options.patience and self.state["worse"] >= self.options.patience:
-                return True  # maybe of a run that was killed right then
-            total = self._planned(stage, number, began, first)
             done = self.state["done"][number]
-            late = bool(stage.minutes) and time.monotonic() - started > _LATE * 60 * stage.minutes
+            part = self._part(stage, number, limit)
             due = time.monotonic() - self._saved > _SAVE_SECONDS
             if self.world.size > 1:  # by the clock of the first
-                total, late, due, self.state["planned"] = self.world.tell([total, late, due, self.state["planned"]])
-            if late or (total and done >= total):  # late: the machine is slower than it was when steps were timed
-                self._keep(evaluate)
+                part, due, self.state["spent"] = self.world.tell([part, due, self.state["spent"]])
+            checks = int(part * _CHECKS)
+            if part >= 1 or (done % every == 0 if every else checks > self.state["checked"][number]):
+                self.state["checked"][number] = checks
+                if done:
+                    self._keep(evaluate)
+                    self.model.train()
+            elif due:
+                self._save()
+            if self.options.patience and self.state["worse"] >= self.options.patience:
+                return True  # maybe of a run that was killed right then
+            if part >= 1:
                 return False
-            shown = self._one(stage, done, total)
+            started = time.monotonic()
+            shown = self._one(stage, done, limit, part)
             self.state["done"][number] = done + 1
-            if done + 1 == first + _TIMED_STEPS // 2:
-                began = time.monotonic()  # the first steps are slow and would make the plan too short
+            self.state["spent"][number] += time.monotonic() - started
             if self.log:
                 self.log.write(self._step(), **shown)
             if progress:
                 words = f"training ({'all layers' if stage.live else 'frozen encoder'}): {_brief(shown)}"
-                progress(words, done + 1, total)
-            every = self.options.evaluate_every or max(1, (total or 1 << 60) // _CHECKS)
-            if (done + 1) % every == 0 or done + 1 == total:
-                self._keep(evaluate)
-                self.model.train()
-            elif due:
-                self._save()
+                now = self._part(stage, number, limit)
+                progress(words, done + 1, limit or max(done + 1, int((done + 1) / max(now, 1e-9))))
+
+    def _thaw(self, live: bool) -> None:
+        """Let the encoder learn, or not; its word embeddings only where it learns from the first step on."""
+        self.model.encoder.requires_grad_(live)
+        if live and self.options.fine_tune < 1 and self.composed:
+            body: Any = self.model.encoder.body
+            body.get_input_embeddings().requires_grad_(False)
 
     def _keep(self, evaluate: Callable[[Nar], float] | None) -> None:
         """Judge and save the weights of this step, unless that is done."""
@@ -189,45 +216,44 @@ class _Run:
             self._save()
         self._kept = self._step()
 
-    def _planned(self, stage: _Stage, number: int, began: float, first: int) -> int:
-        """Steps of this stage; from a budget in minutes once a few steps have been timed, and then for good."""
-        if self.state["planned"][number]:
-            return int(self.state["planned"][number])
+    def _limit(self, stage: _Stage) -> int:
+        """Steps of a stage, by the first limit that counts steps; 0 where only minutes limit it."""
         limits = [stage.steps] if stage.steps else []
         if self.options.epochs:
             batches = self.options.epochs * self.pairs.steps_per_epoch(self.options.batch)
             limits.append(max(1, int(stage.share * batches) // self.options.accumulate))
-        if stage.minutes:
-            done = self.state["done"][number]
-            if done < first + _TIMED_STEPS:
-                return min(limits, default=0)
-            each = (time.monotonic() - began) / (done - first - _TIMED_STEPS // 2)
-            limits.append(max(done, int(stage.minutes * 60 / each)))
-        self.state["planned"][number] = min(limits)
-        return min(limits)
+        return min(limits, default=0)
 
-    def _one(self, stage: _Stage, done: int, total: int) -> dict[str, float]:
+    def _part(self, stage: _Stage, number: int, limit: int) -> float:
+        """How much of a stage is done: by its steps, or by its minutes if they run out first."""
+        part = self.state["done"][number] / limit if limit else 0.0
+        if stage.minutes:
+            part = max(part, self.state["spent"][number] / (60 * stage.minutes))
+        return part
+
+    def _one(self, stage: _Stage, done: int, limit: int, part: float) -> dict[str, float]:
         options = self.options
         seed = options.seed * 1_000_003 + self._step() + self.world.rank * 7_368_787
         torch.manual_seed(seed % 2**63)  # dropout: the same after a resume, another in every process
         started = time.monotonic()
         shown: dict[str, float] = {}
-        for part in range(options.accumulate):
+        for turn in range(options.accumulate):
             with _autocast(self.device, options.precision):
-                loss, parts = self.step_of(self._step() * options.accumulate + part, options.batch, live=stage.live)
+                loss, parts = self.step_of(self._step() * options.accumulate + turn, options.batch, live=stage.live)
             if not torch.isfinite(loss):
                 raise PixnarError(
                     f"the loss became {float(loss.detach())} at step {self._step()}: lower the learning rates"
                 )
             (loss / options.accumulate).backward()  # type: ignore[no-untyped-call]
             shown = {name: shown.get(name, 0.0) + value / options.accumulate for name, value in parts.items()}
-        factor = schedule(done, total, options.warmup, options.schedule)
+        factor = schedule(done, part, limit, options.warmup, options.schedule)
         body = [*self.model.slots.parameters(), *self.model.encoder.parameters()]
         self.world.add_up([parameter.grad for parameter in body if parameter.grad is not None])
         _clip(self.model)
-        for optimizer in self.optimizers.values():
+        for name, optimizer in self.optimizers.items():
+            slower = _LIVE_ROWS if name != "body" and stage.live and self.composed and self.stages[0].share else 1.0
             for group in optimizer.param_groups:
-                group["lr"] = group["start"] * factor
+                group["lr"] = group["start"] * factor * slower
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         seconds = time.monotonic() - started
@@ -253,7 +279,7 @@ class _Run:
     def _measured(self, evaluate: Callable[[Nar], float]) -> float:
         """What the first process measures; of a head in shards it maps the rows that all have written to a file."""
         if self.world.size == 1:
-            return evaluate(self.model)
+            return evaluate(self.model.with_head(self.model.head.written()))
         path = self.folder / _DEV_ROWS
         if self.world.first:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -271,6 +297,9 @@ class _Run:
         """What has been trained: everything but an encoder that was frozen all along."""
         kept = {f"model.{name}": value for name, value in self.model.state_dict().items() if self._trained(name)}
         kept["ranking_scale"] = self.step_of.ranking_scale.detach()
+        if isinstance(self.step_of, RankingStep) and self.step_of.mined is not None:
+            inputs, near = self.step_of.mined
+            kept |= {"mined.inputs": torch.from_numpy(inputs), "mined.near": torch.from_numpy(near)}
         return kept
 
     def _trained(self, name: str) -> bool:
@@ -321,18 +350,24 @@ class _Run:
     @torch.no_grad()
     def _center(self) -> None:
         """Take the mean log Z off the bias, so that l3 does not begin by outweighing the rest; P stays as it is."""
+        self.model.eval()
+        live = not self.stages[0].share
+        if self.composed and isinstance(self.step_of, RankingStep) and isinstance(self.model.slots, MlpSlots):
+            inputs = self.pairs.batch(0, _CENTERED_ON).inputs
+            self.model.slots.center_on(self.step_of.pooled(inputs, live))
         bias = self.model.head.bias
         if bias is None or not self.options.l3:
             return
-        self.model.eval()
-        x = self.step_of.vectors(self.pairs.batch(0, _CENTERED).inputs, live=not self.stages[0].share)
-        bias.sub_(self.model.head.log_z(x[:, 1:].flatten(0, 1)).mean())
+        x = self.step_of.vectors(self.pairs.batch(0, _CENTERED).inputs, live=live)
+        bias.sub_(self.model.head.written().log_z(x[:, 1:].flatten(0, 1)).mean())
 
     def _put(self, tensors: dict[str, Tensor]) -> None:
         own = {name[6:]: value for name, value in tensors.items() if name.startswith("model.")}
         self.model.load_state_dict(own, strict=False)
         with torch.no_grad():
             self.step_of.ranking_scale.copy_(tensors["ranking_scale"])
+        if isinstance(self.step_of, RankingStep) and "mined.near" in tensors:
+            self.step_of.mined = tensors["mined.inputs"].numpy(), tensors["mined.near"].numpy()
 
     def _take_best(self) -> None:
         found = self._found(checkpoint.best)
@@ -342,20 +377,22 @@ class _Run:
 
 def _of_rows(name: str) -> bool:
     """Whether a tensor of a checkpoint has one row per token."""
-    return name.startswith(("model.head.", "optimizer.head."))
+    return name.startswith(("model.head.", "optimizer.head.")) and not name.startswith("model.head.pieces.")
 
 
-def schedule(done: int, total: int, warmup: int, kind: str) -> float:
+def schedule(done: int, part: float, limit: int, warmup: int, kind: str) -> float:
     """What the learning rates are multiplied with: up over `warmup` steps, then down to zero, or constant.
 
-    >>> [round(schedule(step, 10, 2, "linear"), 2) for step in (0, 1, 2, 6, 9)]
-    [0.5, 1.0, 1.0, 0.5, 0.12]
+    `part` of the stage is done, which is `done` out of `limit` steps where steps limit it. The warm-up takes at most a
+    tenth of the stage.
+
+    >>> [round(schedule(step, step / 20, 20, 2, "linear"), 2) for step in (0, 1, 2, 11, 19)]
+    [0.5, 1.0, 1.0, 0.5, 0.06]
     """
-    rise = min(1.0, (done + 1) / warmup) if warmup else 1.0
-    if kind == "constant" or not total:
-        return rise
-    rest = (total - done) / max(1, total - warmup)
-    return rise * min(1.0, rest)
+    share = min(_WARMUP_SHARE, warmup / limit) if limit else _WARMUP_SHARE
+    rise = min(1.0, (done + 1) / max(share * limit, 1)) if limit else max((done + 1) / max(warmup, 1), part / share)
+    fall = (1 - part) / (1 - share) if kind == "linear" else 1.0
+    return min(1.0, rise) * min(1.0, fall)
 
 
 def pick_device(wanted: str) -> torch.device:
@@ -380,21 +417,53 @@ def choose_softmax(model: Nar, data: TrainingData, options: Train, device: torch
     return "full" if examples >= pairs else "sampled"
 
 
-def _optimizers(model: Nar, ranking_scale: nn.Parameter, options: Train) -> dict[str, torch.optim.Optimizer]:
+def _ranking_options(options: Train) -> RankingOptions:
+    return RankingOptions(
+        negatives=options.negatives,
+        docids=options.docids,
+        all_documents=options.rank_against == "all",
+        mine_every=options.mine_every,
+        slot_examples=min(options.slot_examples, options.batch),
+        sample=options.sample,
+        weights=Weights(options.l1, options.l2, options.l3),
+        teacher=options.teacher,
+    )
+
+
+def _optimizers(
+    model: Nar, ranking_scale: nn.Parameter, options: Train, composed: bool
+) -> dict[str, torch.optim.Optimizer]:
+    scales = [model.slots.log_scale, ranking_scale] if composed else []
     small = [*model.slots.parameters(), ranking_scale]
+    small = [parameter for parameter in small if not any(parameter is other for other in scales)]
+    decay, betas = (0.0, (0.9, 0.99)) if composed else (0.01, (0.9, 0.999))
     encoder = list(model.encoder.parameters())
     groups = [
-        {"params": small, "lr": options.learning_rate, "start": options.learning_rate, "weight_decay": 0.01},
+        {"params": small, "lr": options.learning_rate, "start": options.learning_rate, "weight_decay": decay},
         {"params": encoder, "lr": options.encoder_learning_rate, "start": options.encoder_learning_rate},
     ]
+    if composed:
+        rate = _SCALE_RATE * options.learning_rate
+        groups.append({"params": scales, "lr": rate, "start": rate})
     rows = [parameter for parameter in (model.head.rows, model.head.bias) if parameter is not None]
     rate = options.head_learning_rate
-    head: torch.optim.Optimizer
-    if options.optimizer == "adam":
-        head = torch.optim.Adam([{"params": rows, "lr": rate, "start": rate}])
-    else:
-        head = RowAdam([{"params": rows, "lr": rate, "start": rate}])
-    return {"body": torch.optim.AdamW(groups, weight_decay=0.0), "head": head}
+    kind = options.optimizer
+    if composed and kind == "auto":
+        kind = "adam" if model.head.rows.nbytes <= _LAZY_BYTES else "rows"
+    found: dict[str, torch.optim.Optimizer] = {
+        "body": torch.optim.AdamW(groups, weight_decay=0.0, betas=betas),
+        "head": _row_optimizer(rows, rate, kind, composed),
+    }
+    if model.head.pieces is not None:
+        found["pieces"] = _row_optimizer([model.head.pieces.rows], rate, kind, composed)
+    return found
+
+
+def _row_optimizer(rows: list[nn.Parameter], rate: float, kind: str, composed: bool) -> torch.optim.Optimizer:
+    groups = [{"params": rows, "lr": rate, "start": rate}]
+    if kind != "adam":
+        return RowAdam(groups)
+    return LazyAdam(groups) if composed else torch.optim.Adam(groups)
 
 
 def _clip(model: Nar) -> None:

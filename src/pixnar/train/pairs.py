@@ -90,6 +90,10 @@ class Pairs:
         inputs, targets, documents = self.epoch(epoch)
         return Epoch(inputs[part], targets[part], documents[part])
 
+    def docids_of(self, documents: ArrayLike) -> Ints:
+        """How many docids each given document has."""
+        return self._ranges(np.asarray(documents, np.int64))[1]
+
     def siblings(
         self, documents: ArrayLike, most: int, step: int, *, exclude: ArrayLike | None = None
     ) -> tuple[Ints, Ints]:
