@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from pixnar.model.encoder import Encoder
-from pixnar.model.features import FeatureCache
+from pixnar.model.features import FeatureCache, Known
 from pixnar.model.head import PhraseHead
 from pixnar.model.nar import Nar, make_slots
 from pixnar.model.sharded import random_shard, shard_of_vectors
@@ -30,21 +30,23 @@ def build_model(
     seed: int = 0,
     progress: Progress | None = None,
     world: World = ALONE,
+    known: Known | None = None,
 ) -> Nar:
     """An untrained model for a vocabulary; with `head` "encoder" and the mlp design it can already search.
 
-    In a world of several processes each makes its own rows of the head, the same as one process would make.
+    In a world of several processes each makes its own rows of the head, the same as one process would make. Phrases
+    whose texts are `known` are not encoded again.
     """
     torch.manual_seed(seed)
     start = start_bias(priors) if bias else None
     encoder: Encoder = features.encoder
     made: PhraseHead
     if world.size > 1:
-        made = _shard(vocabulary, features, start, head, world, progress)
+        made = _shard(vocabulary, features, start, head, world, progress, known)
     elif head == "random":
         made = PhraseHead.random(len(vocabulary) + 1, encoder.width, bias=start)
     else:
-        vectors = features.vectors(phrase_texts(vocabulary), progress, "encoding phrases")
+        vectors = features.vectors(phrase_texts(vocabulary), progress, "encoding phrases", known)
         made = PhraseHead.from_vectors(np.vstack([vectors, np.zeros((1, encoder.width), vectors.dtype)]), bias=start)
     return Nar(encoder, make_slots(design, encoder.width, slots, hidden), made)
 
@@ -56,6 +58,7 @@ def _shard(
     head: str,
     world: World,
     progress: Progress | None,
+    known: Known | None,
 ) -> PhraseHead:
     """The head's rows of this process."""
     total, width = len(vocabulary) + 1, features.encoder.width
@@ -64,8 +67,8 @@ def _shard(
     first, last = world.rows(total)
     vectors = np.zeros((last - first, width), np.float16)  # the last row of all, that of the end, stays zero
     texts = phrase_texts(vocabulary)
-    for at, found in features.some(texts, first, min(last, total - 1), progress, "encoding phrases"):
-        vectors[at - first : at - first + len(found)] = found
+    for places, found in features.some(texts, first, min(last, total - 1), progress, "encoding phrases", known):
+        vectors[places - first] = found
     return shard_of_vectors(vectors, bias, total, world)
 
 
