@@ -12,6 +12,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,8 @@ def _rates(
     exact = encoder.embed(texts)
     before, rows = torch.get_num_threads(), []
     for count in threads:
-        ways: dict[str, Callable[[], Any]] = {TORCH: lambda: encoder.embed(texts)}
-        for name, graph in graphs.items():
-            ways[name] = lambda graph=graph, count=count: graph.bulk(texts, threads=count)
+        ways: dict[str, Callable[[], Any]] = {TORCH: partial(encoder.embed, texts)}
+        ways |= {name: partial(graph.bulk, texts, threads=count) for name, graph in graphs.items()}
         torch.set_num_threads(count)
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
         for _ in range(rounds):
