@@ -8,7 +8,8 @@ import pytest
 
 from pixnar.model import features
 from pixnar.model.encoder import Encoder
-from pixnar.model.features import FeatureCache
+from pixnar.model.features import FeatureCache, Known
+from pixnar.model.world import ALONE, World
 from tests.model.tiny import TEXTS, save_encoder
 
 
@@ -101,3 +102,49 @@ def test_without_a_folder_nothing_is_kept(encoder: Encoder, calls: list[list[str
     cache = FeatureCache(encoder, None)
     assert np.array_equal(cache.vectors(TEXTS), cache.vectors(TEXTS))
     assert len(calls) == 2
+
+
+def test_equal_texts_are_encoded_once(
+    encoder: Encoder, calls: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "_CHUNK", 4)
+    apart = FeatureCache(encoder, None).vectors(TEXTS)
+    calls.clear()
+    rows = [0, 1, 0, 2, 3, 3, 4, 1, 5, 0]
+    cache = FeatureCache(encoder, tmp_path)
+    found = cache.vectors([TEXTS[i] for i in rows])
+    assert calls == [list(TEXTS[:4]), list(TEXTS[4:])]
+    assert np.array_equal(found, apart[rows])
+    calls.clear()
+    places, some = map(np.concatenate, zip(*cache.some([TEXTS[i] for i in rows], 3, 8), strict=True))
+    assert sorted(places.tolist()) == [3, 4, 5, 6, 7]
+    assert np.array_equal(some, found[places])
+    assert not calls  # they are on disk
+    monkeypatch.setattr(features, "_MOST_COMPARED", 5)
+    assert np.abs(cache.vectors([TEXTS[i] for i in rows]) - found).max() < 1e-3
+    assert sum(map(len, calls)) > len(TEXTS)  # too many to be compared
+
+
+def test_known_texts_are_not_encoded(encoder: Encoder, calls: list[list[str]]) -> None:
+    cache = FeatureCache(encoder, None)
+    texts = sorted(TEXTS[:3])
+    vectors = cache.vectors(texts)
+    calls.clear()
+    wanted = ["zebra", texts[2], "a", texts[0], texts[2], "zebra"]
+    found = cache.vectors(wanted, known=Known(texts, vectors))
+    assert calls == [["zebra", "a"]]
+    assert np.array_equal(found[[1, 3, 4]], vectors[[2, 0, 2]])
+    assert np.abs(found - encoder.embed(wanted)).max() < 1e-3
+    assert np.array_equal(cache.vectors(texts[:2], known=Known(texts, vectors)), vectors[:2])
+
+
+def test_shares_of_processes_are_the_whole(encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "_CHUNK", 2)
+    monkeypatch.setattr(World, "wait", lambda self: None)
+    kinds = ([*TEXTS, *TEXTS[::-1], "one more"], TEXTS[::-2])
+    cache = FeatureCache(encoder, tmp_path / "cache")
+    wanted = np.vstack([cache.vectors(texts) for texts in kinds])
+    assert np.array_equal(FeatureCache(encoder, None).mapped(kinds, tmp_path / "alone", ALONE), wanted)
+    for rank in range(3):  # one after the other: the first makes the file
+        found = FeatureCache(encoder, None).mapped(kinds, tmp_path / "shared", World(rank, 3))
+    assert np.array_equal(found, wanted)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ from tokenizers import Tokenizer
 from pixnar.encode.folder import INPUTS, INT8, OUTPUTS, TOKENIZER, Note, check_files, read_note
 from pixnar.encode.protocol import Floats
 from pixnar.errors import FileFormatError, PixnarError
+
+_BULK_TEXTS, _BULK_PIECES = 32, 2048  # of a batch in `bulk`, padding included
 
 
 class Timings(NamedTuple):
@@ -76,6 +79,29 @@ class QueryEncoder:
         x, pooled = self._encoded(pieces, batch)
         return x, pooled, Timings((between - begin) * 1e6, (perf_counter() - between) * 1e6)
 
+    def bulk(self, texts: Sequence[str], *, threads: int = 1, progress: Callable[[int], None] | None = None) -> Floats:
+        """The pooled vectors [N, d] of many texts at the highest rate: texts of like length share a batch.
+
+        Every batch is computed by one thread, so the number of threads does not change the vectors. With int8 a vector
+        depends slightly on the texts in its batch: the same texts, in any order, give the same vectors.
+        """
+        pieces = self._pieces(texts) if len(texts) else []
+        out = np.empty((len(pieces), self.note.pooled_width), np.float32)
+        batches = _by_length(pieces)
+
+        def encode(rows: list[int]) -> int:
+            ids, mask = self._padded([pieces[i] for i in rows])
+            (out[rows],) = self._session.run(OUTPUTS[1:], dict(zip(INPUTS, (ids, mask), strict=True)))
+            return len(rows)
+
+        done = 0
+        with ThreadPoolExecutor(max(1, threads)) as pool:
+            for count in pool.map(encode, batches) if threads > 1 else map(encode, batches):
+                done += count
+                if progress:
+                    progress(done)
+        return out
+
     def _pieces(self, texts: Sequence[str]) -> list[list[int]]:
         """Word pieces with begin and end, cut to `max_pieces`; one text is not worth waking threads for."""
         if len(texts) == 1:
@@ -107,6 +133,18 @@ class QueryEncoder:
             ids[i, : len(row)] = row
             mask[i, : len(row)] = 1
         return ids, mask
+
+
+def _by_length(pieces: list[list[int]]) -> list[list[int]]:
+    """Batches of texts, longest first, equally long ones by their pieces: the order of the texts does not matter."""
+    order = sorted(range(len(pieces)), key=lambda i: (-len(pieces[i]), pieces[i]))
+    batches: list[list[int]] = []
+    start = 0
+    while start < len(order):
+        size = max(1, min(_BULK_TEXTS, _BULK_PIECES // max(1, len(pieces[order[start]]))))
+        batches.append(order[start : start + size])
+        start += size
+    return batches
 
 
 def _tokenizer(path: Path, note: Note) -> Tokenizer:

@@ -26,6 +26,7 @@ from pixnar.fit.parts import start_rule, x_of
 from pixnar.fit.ship import ship
 from pixnar.fit.sources import Sources
 from pixnar.fit.tune import GRID, docid_mrr, fixed_fusion, gather, ranked, tune_fusion, tune_rule, with_rule
+from pixnar.fit.vectors import choose_precision
 from pixnar.index.engine import BM25, DENSE, EXPANSION, OWN, Engine, Query, scorer_of
 from pixnar.index.engine import DOCIDS as DOCID_SCORE
 from pixnar.index.files import (
@@ -42,7 +43,7 @@ from pixnar.index.manifest import SOURCES, write_manifest
 from pixnar.index.units import Units
 from pixnar.model.build import build_model, calibrate
 from pixnar.model.encoder import Encoder, check_encoder, place_of
-from pixnar.model.features import FeatureCache
+from pixnar.model.features import FeatureCache, Known
 from pixnar.model.nar import Nar
 from pixnar.model.world import ALONE, World
 from pixnar.naming import Wish, make_docids
@@ -219,12 +220,18 @@ class _Fit:
         known = self.work / "facts.json"
         if self.world.tell((path / "model.json").exists()):
             self.report.facts |= json.loads(known.read_bytes()) if known.exists() else {}
-            self.features = FeatureCache(self._encoder(path / "encoder"), self.cache / "features")
+            self.features = self._features(self._encoder(path / "encoder"), data, dev)
             self._later_vectors(data)
             return self._whole(path)
         wish = self.recipe.model
         encoder = self._encoder(wish.encoder)
-        self.features = FeatureCache(encoder, self.cache / "features")
+        self.features = self._features(encoder, data, dev)
+        options = self.recipe.train
+        docids: Known | None = None
+        if (wish.slot_design == "mlp" and options.fine_tune < 1) or options.negatives:
+            self._input_vectors(data)
+            if data.vectors is not None:
+                docids = Known(data.docids, data.vectors)
         model = build_model(
             data.vocabulary,
             self.features,
@@ -237,16 +244,14 @@ class _Fit:
             seed=self.recipe.train.seed,
             progress=self.progress,
             world=self.world,
+            known=docids,
         )
-        options = self.recipe.train
-        if (wish.slot_design == "mlp" and options.fine_tune < 1) or options.negatives:
-            self._input_vectors(data)
         trained = self._train(model, data, table, priors, dev)
         model.eval()
         if self.world.size == 1:
             model.cpu()
         if model.design == "mask" or self.recipe.train.fine_tune:  # the encoder is another now
-            self.features = FeatureCache(model.encoder, self.cache / "features")
+            self.features = self._features(model.encoder, data, dev)
             data.vectors = None
         self._later_vectors(data)
         self._calibrate(model, data, dev)
@@ -269,6 +274,21 @@ class _Fit:
         if self.world.size > 1:  # each encodes its share of the texts
             encoder.to(self.world.device(pick_device(self.recipe.train.device)))
         return encoder
+
+    def _features(self, encoder: Encoder, data: TrainingData, dev: Queries) -> FeatureCache:
+        """Vectors of texts; their precision is chosen once, with the encoder as it comes."""
+        folder, note = self.cache / "features", self.work / "vectors.json"
+        if self.world.first and "vectors" not in self.report.facts:
+            if note.exists():
+                chosen = json.loads(note.read_bytes())
+            else:
+                wish, phrases = self.recipe.model.vectors, len(data.vocabulary)
+                chosen = choose_precision(encoder, folder, wish, data, dev, phrases, self.say, self.threads)
+                with atomic_write(note) as file:
+                    file.write(json.dumps(chosen).encode())
+            self.report.facts["vectors"] = chosen
+        precision = self.world.tell(self.report.facts["vectors"]["precision"] if self.world.first else "")
+        return FeatureCache(encoder, folder, precision=precision, threads=self.threads)
 
     def _later_vectors(self, data: TrainingData) -> None:
         """What the shortlist and dense fusion need, by the encoder as it is after training."""

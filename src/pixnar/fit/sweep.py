@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pixnar.corpus import open_corpus
+from pixnar.encode.folder import FP32
 from pixnar.errors import CorpusError
 from pixnar.evaluate.queries import read_queries
 from pixnar.fit.lists import examples
@@ -68,7 +69,9 @@ def sweep_index(
     model, engine = model_of(Path(index)), opened.engine
     data = TrainingData.read(source, opened.table.vocabulary, progress)
     if model.design == "mlp":
-        data.vectors = FeatureCache(model.encoder, default_cache() / "features").vectors(data.inputs, progress)
+        precision = opened.manifest.get("facts", {}).get("vectors", {}).get("precision", FP32)
+        features = FeatureCache(model.encoder, default_cache() / "features", precision=precision)
+        data.vectors = features.vectors(data.inputs, progress)
     x, pooled = model.query_vectors(dev.texts)
     asked = engine.queries(dev.texts, x, pooled)
     full = docid_mrr(engine, asked, dev.relevant)

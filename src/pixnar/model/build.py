@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pixnar.errors import FileFormatError
 from pixnar.model.encoder import Encoder
-from pixnar.model.features import FeatureCache
+from pixnar.model.features import FeatureCache, Known
 from pixnar.model.head import PhraseHead
 from pixnar.model.nar import Nar, make_slots
 from pixnar.model.pieces import PieceRows, pieces_of_tokens
@@ -54,10 +54,13 @@ def build_model(
     docids: Docids | None = None,
     progress: Progress | None = None,
     world: World = ALONE,
+    known: Known | None = None,
 ) -> Nar:
     """An untrained model for a vocabulary; unless `head` is "random", with the mlp design it can already search.
 
-    `head` "solved" needs `docids`: rows then add up to the vectors of the docids. In a world of several processes each makes its own rows of the head, the same as one process would make.
+    `head` "solved" needs `docids`: rows then add up to the vectors of the docids. In a world of several processes each
+    makes its own rows of the head, the same as one process would make. Phrases whose texts are `known` are not encoded
+    again.
     """
     torch.manual_seed(seed)
     start = start_bias(priors) if bias else None
@@ -66,13 +69,13 @@ def build_model(
     if head == "solved":
         if docids is None:
             raise ValueError('head "solved" needs the docids and their vectors')
-        made = _solved_head(vocabulary, features, start, docids, progress, world)
+        made = _solved_head(vocabulary, features, start, docids, progress, world, known)
     elif world.size > 1:
-        made = _shard(vocabulary, features, start, head, world, progress)
+        made = _shard(vocabulary, features, start, head, world, progress, known)
     elif head == "random":
         made = PhraseHead.random(len(vocabulary) + 1, encoder.width, bias=start)
     else:
-        vectors = features.vectors(phrase_texts(vocabulary), progress, "encoding phrases")
+        vectors = features.vectors(phrase_texts(vocabulary), progress, "encoding phrases", known)
         made = PhraseHead.from_vectors(np.vstack([vectors, np.zeros((1, encoder.width), vectors.dtype)]), bias=start)
     return Nar(encoder, make_slots(design, encoder.width, slots, hidden), made)
 
@@ -84,11 +87,14 @@ def _solved_head(
     docids: Docids,
     progress: Progress | None,
     world: World,
+    known: Known | None,
 ) -> PhraseHead:
     """Rows that add up to the docids' vectors; of a head in shards every process solves some columns."""
     texts = phrase_texts(vocabulary)
     pieces = pieces_of_tokens(features.encoder.tokenizer, texts) if docids.pieces else None
-    read_alone = None if docids.pieces else features.vectors(texts, progress, "encoding phrases").astype(np.float32)
+    read_alone = None
+    if not docids.pieces:
+        read_alone = features.vectors(texts, progress, "encoding phrases", known).astype(np.float32)
     solved = _solved(docids, len(vocabulary), pieces, read_alone, progress, world)
     end = np.zeros((1, solved.rows.shape[1]), np.float32)
     made: PhraseHead
@@ -159,6 +165,7 @@ def _shard(
     head: str,
     world: World,
     progress: Progress | None,
+    known: Known | None,
 ) -> PhraseHead:
     """The head's rows of this process."""
     total, width = len(vocabulary) + 1, features.encoder.width
@@ -167,8 +174,8 @@ def _shard(
     first, last = world.rows(total)
     vectors = np.zeros((last - first, width), np.float16)  # the last row of all, that of the end, stays zero
     texts = phrase_texts(vocabulary)
-    for at, found in features.some(texts, first, min(last, total - 1), progress, "encoding phrases"):
-        vectors[at - first : at - first + len(found)] = found
+    for places, found in features.some(texts, first, min(last, total - 1), progress, "encoding phrases", known):
+        vectors[places - first] = found
     return shard_of_vectors(vectors, bias, total, world)
 
 
