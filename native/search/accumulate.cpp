@@ -145,15 +145,20 @@ class Accumulation {
         order.reserve(scratch_.found.size());
         for (const uint32_t document : scratch_.found) {
             const Gathered& of = scratch_.documents[document];
-            const double rest = std::max(0.0, docids(document) - of.count);
-            order.emplace_back(of.weight + rest * of_none, document);
+            const double count = docids(document);
+            // Short floats end at some e^-87: what is near that or below is bounded by the document's best docid instead.
+            const double weight = of.weight < 1e-30f ? count * std::exp(of.best - most_)
+                                                     : of.weight + std::max(0.0, count - of.count) * of_none;
+            order.emplace_back(weight, document);
         }
         const auto falling = [](const auto& a, const auto& b) { return a.first > b.first; };
         const size_t first = std::min(order.size(), k + 32);
         std::nth_element(order.begin(), order.begin() + static_cast<ptrdiff_t>(first), order.end(), falling);
         std::sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(first), falling);
-        for (const auto& [weight, document] : order)  // not below the worst by more than short floats can be off
-            if (weight >= std::exp(collector_.worst() - most_ - slack())) offer(scratch_.documents[document].place);
+        for (const auto& [weight, document] : order) {  // not below the worst by more than short floats can be off
+            const double least = collector_.worst() - most_ - slack();
+            if (least < -690 || weight >= std::exp(least)) offer(scratch_.documents[document].place);  // e^-690: no double ends yet
+        }
     }
 
     // Documents without any named token score the log of how many docids they have.
