@@ -4,7 +4,7 @@
 #include <mutex>
 #include <numeric>
 
-#include "bindings/arrays.hpp"
+#include "bindings/held_table.hpp"
 #include "docids/builder.hpp"
 #include "docids/merge.hpp"
 #include "search/decode.hpp"
@@ -12,28 +12,6 @@
 namespace pixnar {
 
 namespace {
-
-class HeldTable {
-  public:
-    explicit HeldTable(const nb::dict& arrays) {
-        TableArrays views{holder_.get<uint64_t>(arrays, "shape"),         holder_.get<uint8_t>(arrays, "tokens"),
-                          holder_.get<uint64_t>(arrays, "start_heads"),   holder_.get<uint8_t>(arrays, "start_bits"),
-                          holder_.get<uint8_t>(arrays, "row_docs"),       holder_.get<uint64_t>(arrays, "row_doc_heads"),
-                          holder_.get<uint8_t>(arrays, "row_doc_bits"),   holder_.get<uint8_t>(arrays, "doc_rows"),
-                          holder_.get<uint64_t>(arrays, "doc_row_heads"), holder_.get<uint8_t>(arrays, "doc_row_bits"),
-                          holder_.get<uint8_t>(arrays, "postings"),       holder_.get<uint64_t>(arrays, "posting_heads"),
-                          holder_.get<uint8_t>(arrays, "posting_bits")};
-        table = std::make_unique<DocidTable>(views);
-    }
-    void check_row(uint32_t row) const {
-        if (row >= table->rows()) throw nb::index_error(("no row " + std::to_string(row)).c_str());
-    }
-
-    std::unique_ptr<DocidTable> table;
-
-  private:
-    Holder holder_;
-};
 
 nb::dict give_store(TableStore&& store) {
     nb::dict out;
@@ -98,9 +76,25 @@ class HeldLevels {
     uint32_t of_slots = 0;
 };
 
+class HeldFactors {
+  public:
+    HeldFactors(const HeldTable& table, nb::handle classes, nb::handle values) {
+        const auto of_rows = holder_.get<uint8_t>(classes, "classes");
+        const auto given = holder_.get<float>(values, "values");
+        of_table = table.table.get();
+        nb::gil_scoped_release released;
+        factors = std::make_unique<Factors>(*table.table, of_rows, given);
+    }
+    std::unique_ptr<Factors> factors;
+    const DocidTable* of_table = nullptr;  // what they belong to; only compared
+
+  private:
+    Holder holder_;
+};
+
 // Arrays of one segment, as Python gives them.
 void add_segment(Shelf& shelf, Holder& holder, nb::handle table, nb::handle levels, nb::handle dead, nb::handle documents,
-                 nb::handle twins) {
+                 nb::handle twins, nb::handle factors) {
     Segment segment;
     const auto& held = nb::cast<const HeldTable&>(table);
     segment.table = held.table.get();
@@ -121,6 +115,18 @@ void add_segment(Shelf& shelf, Holder& holder, nb::handle table, nb::handle leve
     for (const uint32_t twin : segment.twins)
         if (twin != Segment::no_twin && twin >= shelf.segments.front().table->rows())
             throw std::invalid_argument("the segments do not fit together");
+    if (!factors.is_none()) {
+        const auto& given = nb::cast<const HeldFactors&>(factors);
+        if (given.of_table != segment.table) throw std::invalid_argument("these factors belong to another table");
+        segment.factors = given.factors.get();
+        holder.keep(factors);
+    }
+    if (!shelf.segments.empty()) {
+        // The same docid in both segments has to score the same.
+        const Factors* first = shelf.segments.front().factors;
+        if ((first == nullptr) != (segment.factors == nullptr) || (first != nullptr && !first->same_values(*segment.factors)))
+            throw std::invalid_argument("the segments have different factors: give both the same values");
+    }
     holder.keep(table);
     holder.keep(levels);
     shelf.segments.push_back(segment);
@@ -128,21 +134,21 @@ void add_segment(Shelf& shelf, Holder& holder, nb::handle table, nb::handle leve
 
 class HeldShelf {
   public:
-    HeldShelf(nb::handle table, nb::handle levels, nb::handle dead, nb::handle rank) {
+    HeldShelf(nb::handle table, nb::handle levels, nb::handle dead, nb::handle rank, nb::handle factors) {
         shelf_.rank = holder_.get<uint32_t>(rank, "rank");
         shelf_.documents = nb::cast<const HeldTable&>(table).table->documents();
         floor_ = nb::cast<const HeldLevels&>(levels).of_floor;
         slots_ = nb::cast<const HeldLevels&>(levels).of_slots;
         if (!shelf_.rank.empty() && shelf_.rank.size() != shelf_.documents)
             throw std::invalid_argument("array rank has another size than there are documents");
-        add_segment(shelf_, holder_, table, levels, dead, nb::none(), nb::none());
+        add_segment(shelf_, holder_, table, levels, dead, nb::none(), nb::none(), factors);
     }
-    void add(nb::handle table, nb::handle levels, nb::handle documents, nb::handle twins, nb::handle keys) {
+    void add(nb::handle table, nb::handle levels, nb::handle documents, nb::handle twins, nb::handle keys, nb::handle factors) {
         const auto& of = nb::cast<const HeldLevels&>(levels);
         if (of.of_floor != floor_ || of.of_slots != slots_) throw std::invalid_argument("these levels have another floor");
         shelf_.keys = holder_.get<uint64_t>(keys, "keys");
         shelf_.documents = static_cast<uint32_t>(shelf_.documents + shelf_.keys.size());
-        add_segment(shelf_, holder_, table, levels, nb::none(), documents, twins);
+        add_segment(shelf_, holder_, table, levels, nb::none(), documents, twins, factors);
     }
 
     nb::tuple decode(const HeldFloor& floor, const In<uint32_t>& tokens, const In<float>& scores, const In<int64_t>& offsets,
@@ -291,6 +297,10 @@ void bind_docids(nb::module_& m) {
                          return give(std::move(out));
                      },
                      nb::rv_policy::move)
+        .def_prop_ro("packed_tokens", [](nb::object self) {
+            const auto bytes = nb::cast<const HeldTable&>(self).packed_tokens;
+            return nb::ndarray<nb::numpy, const uint8_t, nb::ndim<1>>(bytes.data(), {bytes.size()}, self);
+        })
         .def("tokens", &table_tokens, nb::arg("row"))
         .def("find", [](const HeldTable& self, const In<uint32_t>& tokens) { return self.table->find(view(tokens)); },
              nb::arg("tokens"))
@@ -318,10 +328,13 @@ void bind_docids(nb::module_& m) {
     nb::class_<HeldLevels>(m, "Levels")
         .def(nb::init<const HeldTable&, const HeldFloor&, uint32_t, unsigned>(), nb::arg("table"), nb::arg("floor"),
              nb::arg("slots"), nb::arg("threads"));
+    nb::class_<HeldFactors>(m, "Factors")
+        .def(nb::init<const HeldTable&, nb::handle, nb::handle>(), nb::arg("table"), nb::arg("classes"), nb::arg("values"));
     nb::class_<HeldShelf>(m, "Shelf")
-        .def(nb::init<nb::handle, nb::handle, nb::handle, nb::handle>(), nb::arg("table"), nb::arg("levels"),
-             nb::arg("dead").none(), nb::arg("rank").none())
-        .def("add", &HeldShelf::add, nb::arg("table"), nb::arg("levels"), nb::arg("documents"), nb::arg("twins"), nb::arg("keys"))
+        .def(nb::init<nb::handle, nb::handle, nb::handle, nb::handle, nb::handle>(), nb::arg("table"), nb::arg("levels"),
+             nb::arg("dead").none(), nb::arg("rank").none(), nb::arg("factors").none() = nb::none())
+        .def("add", &HeldShelf::add, nb::arg("table"), nb::arg("levels"), nb::arg("documents"), nb::arg("twins"), nb::arg("keys"),
+             nb::arg("factors").none() = nb::none())
         .def("decode", &HeldShelf::decode, nb::arg("floor"), nb::arg("tokens"), nb::arg("scores"), nb::arg("offsets"),
              nb::arg("ends"), nb::arg("dense"), nb::arg("k"), nb::arg("order"), nb::arg("length_norm"), nb::arg("engine"),
              nb::arg("work_limit"), nb::arg("documents"), nb::arg("top"), nb::arg("beam_width"), nb::arg("allowed").none())

@@ -1,9 +1,10 @@
 // The phrase rows' side of the border.
 #include <nanobind/stl/vector.h>
 
-#include "bindings/arrays.hpp"
+#include "bindings/held_table.hpp"
 #include "head/dispatch.hpp"
 #include "head/lists.hpp"
+#include "head/norms.hpp"
 #include "head/score.hpp"
 #include "head/top.hpp"
 
@@ -95,6 +96,8 @@ class HeldRows {
                               give(std::move(found.gains)));
     }
 
+    const head::Rows& rows() const { return rows_; }
+
   private:
     Holder holder_;
     head::Rows rows_;
@@ -108,6 +111,15 @@ Out<uint32_t> union_of(const In<uint32_t>& lists, size_t r, const In<int64_t>& c
         found = head::union_of(view(lists), r, view(chosen), view(extra), vocabulary);
     }
     return give(std::move(found));
+}
+
+Out<float> docid_norms_py(const HeldTable& table, const HeldRows& rows, uint32_t slots, unsigned threads) {
+    std::vector<float> norms;
+    {
+        nb::gil_scoped_release released;
+        norms = head::docid_norms(*table.table, rows.rows(), slots, Workers{usable_threads(threads), {}, {}});
+    }
+    return give(std::move(norms));
 }
 
 }  // namespace
@@ -137,6 +149,7 @@ void bind_head(nb::module_& m) {
              nb::arg("normalize"), nb::arg("copy"), nb::arg("prior_weight"), nb::arg("scale"), nb::arg("ends"),
              nb::arg("floors").none(), nb::arg("token_priors"), nb::arg("end_priors"), nb::arg("log_z"), nb::arg("bonus").none(), nb::arg("expansion"),
              nb::arg("threads"));
+    m.def("docid_norms", &docid_norms_py, nb::arg("table"), nb::arg("rows"), nb::arg("slots"), nb::arg("threads"));
 }
 
 }  // namespace pixnar

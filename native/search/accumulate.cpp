@@ -90,6 +90,7 @@ class Accumulation {
     // Takes the docids of a class that were met, and leaves zeros behind.
     void take(uint32_t s, const LengthClass& in) {
         if (in.begin == in.end) return;
+        const Segment& segment = shelf_.segments[s];
         const double per_sum = 1.0 / query_.divisor(in.length);
         for (uint32_t word = in.begin / 64; word <= (in.end - 1) / 64; ++word) {
             uint64_t bits = scratch_.touched[word];
@@ -98,7 +99,7 @@ class Accumulation {
             scratch_.touched[word] &= ~bits;
             for (; bits != 0; bits &= bits - 1) {
                 const uint32_t row = word * 64 + static_cast<uint32_t>(std::countr_zero(bits));
-                const double score = scratch_.sums[row] * per_sum;
+                const double score = scratch_.sums[row] * per_sum * segment.factor(row);
                 scratch_.sums[row] = 0;
                 most_ = std::max(most_, score);
                 scratch_.met.push_back({{s, row}, score});
@@ -144,15 +145,20 @@ class Accumulation {
         order.reserve(scratch_.found.size());
         for (const uint32_t document : scratch_.found) {
             const Gathered& of = scratch_.documents[document];
-            const double rest = std::max(0.0, docids(document) - of.count);
-            order.emplace_back(of.weight + rest * of_none, document);
+            const double count = docids(document);
+            // Short floats end at some e^-87: what is near that or below is bounded by the document's best docid instead.
+            const double weight = of.weight < 1e-30f ? count * std::exp(of.best - most_)
+                                                     : of.weight + std::max(0.0, count - of.count) * of_none;
+            order.emplace_back(weight, document);
         }
         const auto falling = [](const auto& a, const auto& b) { return a.first > b.first; };
         const size_t first = std::min(order.size(), k + 32);
         std::nth_element(order.begin(), order.begin() + static_cast<ptrdiff_t>(first), order.end(), falling);
         std::sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(first), falling);
-        for (const auto& [weight, document] : order)  // not below the worst by more than short floats can be off
-            if (weight >= std::exp(collector_.worst() - most_ - slack())) offer(scratch_.documents[document].place);
+        for (const auto& [weight, document] : order) {  // not below the worst by more than short floats can be off
+            const double least = collector_.worst() - most_ - slack();
+            if (least < -690 || weight >= std::exp(least)) offer(scratch_.documents[document].place);  // e^-690: no double ends yet
+        }
     }
 
     // Documents without any named token score the log of how many docids they have.
@@ -175,7 +181,7 @@ class Accumulation {
         ++effort_.spent;
         collector_.offer(place, scorer_.score(place));
     }
-    double slack() const { return 1e-5 * (1.0 + most_) + query_.slack(); }
+    double slack() const { return 1e-5 * (1.0 + most_) + scorer_.slack(); }
 
     const Shelf& shelf_;
     const Scorer& scorer_;

@@ -144,7 +144,8 @@ class Beam {
             const double sum = in.length < query_.slots() ? prefix.sum + query_.end(in.length) : prefix.sum;
             if (sum != nothing)
                 for (uint32_t row = range.from; row < range.to; ++row)
-                    collector_.offer({range.segment, row}, sum / query_.divisor(in.length));
+                    collector_.offer({range.segment, row},
+                                     score_of(sum, shelf_.segments[range.segment].factor(row), query_.divisor(in.length)));
             return true;
         });
     }

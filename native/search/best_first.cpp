@@ -32,10 +32,7 @@ class Search {
                 push({0, static_cast<uint32_t>(c), 0, field_.classes()[c].begin, field_.classes()[c].end, 0, 0.0});
         while (!open_.empty()) {
             const Node node = open_.top();
-            if (node.bound * field_.divisor(node.of_class) < field_.wanted(node.of_class)) {
-                open_.pop();
-                continue;  // other classes have other divisors, so look on
-            }
+            if (node.bound < field_.collector.threshold()) return;
             if (effort_.out()) {
                 effort_.leave(node.bound);
                 return;
@@ -57,7 +54,7 @@ class Search {
         const double gain = node.cursor < set.size() ? double{set.best(node.cursor).gain} : set.missing_gain();
         const double sum = reach(node, gain);
         if (sum == nothing || sum < field_.wanted(node.of_class)) return;
-        node.bound = sum / field_.divisor(node.of_class);
+        node.bound = field_.most_score(node.of_class, sum);
         open_.push(node);
     }
 
@@ -93,7 +90,7 @@ class Search {
             const Candidate& next = set.best(node.cursor);
             const double sum = reach(node, next.gain);
             if (sum < field_.wanted(node.of_class)) return;
-            if (effort_.out() || (!open_.empty() && sum / field_.divisor(node.of_class) < open_.top().bound)) {
+            if (effort_.out() || (!open_.empty() && field_.most_score(node.of_class, sum) < open_.top().bound)) {
                 push(node);
                 return;
             }

@@ -22,7 +22,7 @@ void sweep(Field& field, size_t c, Effort& effort) {
     for (uint32_t row = in.begin; row < in.end; ++row) {
         if (!field.levels.empty() && field.levels[row] < least) continue;
         if (effort.out()) {
-            effort.leave(field.bound(c) / field.divisor(c));
+            effort.leave(field.most_score(c, field.bound(c)));
             return;
         }
         ++effort.spent;
@@ -42,7 +42,7 @@ void sweep(Field& field, size_t c, Effort& effort) {
             continue;
         }
         const double sum = in.length < field.query.slots() ? sums[m] + field.end(c) : sums[m];
-        if (sum < field.wanted(c)) continue;
+        if (sum < field.wanted(c, row)) continue;
         if (exact_sums) field.offer(c, row, sum);
         else field.consider(c, row);
         if (field.collector.threshold() != threshold) {
@@ -58,11 +58,11 @@ void brute_force(Field& field, Effort& effort) {
     std::vector<size_t> order(field.classes().size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-        return field.bound(a) / field.divisor(a) > field.bound(b) / field.divisor(b);
+        return field.most_score(a, field.bound(a)) > field.most_score(b, field.bound(b));
     });
     for (const size_t c : order) {
         if (!field.possible(c) || field.bound(c) < field.wanted(c)) continue;
-        if (effort.out()) effort.leave(field.bound(c) / field.divisor(c));
+        if (effort.out()) effort.leave(field.most_score(c, field.bound(c)));
         else sweep(field, c, effort);
     }
 }

@@ -5,6 +5,13 @@
 
 namespace pixnar {
 
+Scorer::Scorer(const Shelf& shelf, const Query& query, const Floor& floor)
+    : shelf_(shelf), query_(query), floor_(floor), slack_(query.slack()) {
+    // Divisors are at least 1, so a score is off by no more than its sum, times its factor.
+    for (const Segment& segment : shelf.segments)
+        if (segment.factors != nullptr) slack_ = std::max(slack_, query.slack() * segment.factors->most());
+}
+
 double Scorer::sum(const DocidTable& table, const LengthClass& in, uint32_t row) const {
     if (query_.order() == Order::assigned) return assigned(table, in, row);
     double sum = 0;
@@ -13,9 +20,9 @@ double Scorer::sum(const DocidTable& table, const LengthClass& in, uint32_t row)
 }
 
 double Scorer::score(Place place) const {
-    const DocidTable& table = *shelf_.segments[place.segment].table;
-    const LengthClass& in = table.class_of(place.row);
-    return sum(table, in, place.row) / query_.divisor(in.length);
+    const Segment& segment = shelf_.segments[place.segment];
+    const LengthClass& in = segment.table->class_of(place.row);
+    return score_of(sum(*segment.table, in, place.row), segment.factor(place.row), query_.divisor(in.length));
 }
 
 // Shortest augmenting paths (the Hungarian method) over tokens x slots.
@@ -133,7 +140,7 @@ class DocumentCollector : public Collector {
         for (const Segment& segment : shelf.segments) most += segment.table->most_docids();
         if (top_ == 0) top_ = std::max<uint64_t>(most, 1);
         most = std::min(most, top_);
-        margin_ = 1e-9 + scorer.query().slack();
+        margin_ = 1e-9 + scorer.slack();
         head_room_ = most > 1 ? std::log(static_cast<double>(most)) + margin_ : 0.0;
     }
     void offer(Place place, double score) override {

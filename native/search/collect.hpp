@@ -14,7 +14,7 @@ namespace pixnar {
 // The exact score of a docid.
 class Scorer {
   public:
-    Scorer(const Shelf& shelf, const Query& query, const Floor& floor) : shelf_(shelf), query_(query), floor_(floor) {}
+    Scorer(const Shelf& shelf, const Query& query, const Floor& floor);
     const Query& query() const { return query_; }
     const Shelf& shelf() const { return shelf_; }
     const Floor& floor() const { return floor_; }
@@ -24,15 +24,17 @@ class Scorer {
         const uint32_t entry = set.find(token);
         return entry == SlotSet::none ? floor_(token) : set.score(entry);
     }
-    // Sum of the tokens and the end, not yet divided.
+    // Sum of the tokens and the end; no score yet.
     double sum(const DocidTable& table, const LengthClass& in, uint32_t row) const;
     double score(Place place) const;
+    double slack() const { return slack_; }  // more than any bound of a score can be off by rounding
 
   private:
     double assigned(const DocidTable& table, const LengthClass& in, uint32_t row) const;
     const Shelf& shelf_;
     const Query& query_;
     const Floor& floor_;
+    double slack_;
 };
 
 struct Hit {

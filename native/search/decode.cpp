@@ -78,8 +78,7 @@ Answer decode(const Shelf& shelf, const Floor& floor, std::span<const uint32_t> 
     if (effort.unseen != nothing) collector->complete();
     answer.hits = collector->best();
     answer.work = effort.spent;
-    // Divisors are at least 1, so the margin of a sum is one of a score, too.
-    const double unseen = effort.unseen == nothing ? nothing : effort.unseen + collector->head_room() + query.slack();
+    const double unseen = effort.unseen == nothing ? nothing : effort.unseen + collector->head_room();
     if (unseen != nothing && unseen >= collector->worst()) {
         answer.exact = false;
         answer.bound = unseen;

@@ -23,6 +23,7 @@ class Field {
 
     const DocidTable& table;
     const Levels& levels;
+    const Factors* const factors;  // none: all of them are 1
     Query& query;
     const Scorer& scorer;
     Collector& collector;
@@ -31,10 +32,23 @@ class Field {
     const std::vector<LengthClass>& classes() const { return table.classes(); }
     uint32_t matched(size_t c) const { return shapes_[c].matched; }
     double end(size_t c) const { return shapes_[c].end; }
-    double divisor(size_t c) const { return shapes_[c].divisor; }
     double most_base(size_t c) const { return levels.scale(c).most; }
-    // What a sum in class c must reach to matter.
-    double wanted(size_t c) const { return collector.threshold() * shapes_[c].divisor - query.slack(); }
+    // What a sum in class c must reach to matter, whatever the factor of the docid: a positive threshold is reached most
+    // easily with the greatest factor, a negative one with the least.
+    double wanted(size_t c) const {
+        const double threshold = collector.threshold();
+        return threshold * (threshold < 0 ? shapes_[c].sum_below_zero : shapes_[c].sum_above_zero) - query.slack();
+    }
+    // The same for one docid of class c.
+    double wanted(size_t c, uint32_t row) const {
+        if (factors == nullptr) return wanted(c);
+        return collector.threshold() * shapes_[c].divisor * factors->inverse(row) - query.slack();
+    }
+    // No docid of class c whose sum is at most `sum`, but for rounding, scores more.
+    double most_score(size_t c, double sum) const {
+        const double most = sum + query.slack();
+        return score_of(most, most < 0 ? shapes_[c].factor.least : shapes_[c].factor.most, shapes_[c].divisor);
+    }
     // The most that slots [from, matched) of class c can add.
     double most_gain(size_t c, uint32_t from) const { return shapes_[c].rest[from]; }
     double bound(size_t c) const { return most_base(c) + most_gain(c, 0) + end(c); }
@@ -42,13 +56,16 @@ class Field {
 
     void consider(size_t c, uint32_t row) { offer(c, row, scorer.sum(table, classes()[c], row)); }
     void offer(size_t c, uint32_t row, double sum) {
-        if (sum != nothing) collector.offer({segment_, row}, sum / shapes_[c].divisor);
+        if (sum == nothing) return;
+        collector.offer({segment_, row}, score_of(sum, factors == nullptr ? 1.0 : (*factors)[row], shapes_[c].divisor));
     }
 
   private:
     struct Shape {
         uint32_t matched;
         double end, divisor;
+        Factors::Range factor;
+        double sum_above_zero, sum_below_zero;  // by which a threshold of that sign is multiplied to become one of sums
         std::vector<double> rest;
     };
     uint32_t segment_;

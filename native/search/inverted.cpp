@@ -186,7 +186,7 @@ class Search {
 
     void give_up() {
         for (size_t c = 0; c < open_.size(); ++c)
-            if (open_[c]) effort_.leave(unmet(c) / field_.divisor(c));
+            if (open_[c]) effort_.leave(field_.most_score(c, unmet(c)));
     }
 
     void read(size_t from, size_t to) {
@@ -361,8 +361,12 @@ class Search {
                 sum += gain_of_[quick[quick_hash(field_.table.raw_token(at))]];
             bounds[i] = sum;
         }
-        for (size_t i = 0; i < waiting_count_; ++i)
-            if (bounds[i] >= kinds_[waiting_[i].of_class].wanted) meet(waiting_[i]);
+        for (size_t i = 0; i < waiting_count_; ++i) {
+            const Met& met = waiting_[i];
+            if (bounds[i] < kinds_[met.of_class].wanted) continue;
+            if (field_.factors && bounds[i] + field_.end(met.of_class) < field_.wanted(met.of_class, met.row)) continue;
+            meet(met);
+        }
         waiting_count_ = 0;
     }
 
@@ -387,7 +391,7 @@ class Search {
             if (set.place(entry) < met.list || (shared_ && token == token_here && t < met.place)) return;
             gains += set.gain(entry);
         }
-        if (field_.levels.base(c, met.row) + gains + field_.end(c) >= field_.wanted(c)) field_.consider(c, met.row);
+        if (field_.levels.base(c, met.row) + gains + field_.end(c) >= field_.wanted(c, met.row)) field_.consider(c, met.row);
     }
 
     // What the first `read` lists have not met: every docid of the open classes.
@@ -398,10 +402,10 @@ class Search {
             const double room = gains_[field_.matched(c)] + field_.end(c);
             for (uint32_t row = in.begin; row < in.end; ++row) {
                 if (effort_.out()) {
-                    effort_.leave(unmet(c) / field_.divisor(c));
+                    effort_.leave(field_.most_score(c, unmet(c)));
                     break;
                 }
-                if (!field_.levels.empty() && field_.levels.base(c, row) + room < field_.wanted(c)) continue;
+                if (!field_.levels.empty() && field_.levels.base(c, row) + room < field_.wanted(c, row)) continue;
                 ++effort_.spent;
                 bool met = false;
                 double gains = 0;
@@ -411,7 +415,7 @@ class Search {
                     met = entry == SlotSet::none ? field_.strict : set.place(entry) < read;
                     if (entry != SlotSet::none) gains += set.gain(entry);
                 }
-                if (!met && field_.levels.base(c, row) + gains + field_.end(c) >= field_.wanted(c)) field_.consider(c, row);
+                if (!met && field_.levels.base(c, row) + gains + field_.end(c) >= field_.wanted(c, row)) field_.consider(c, row);
             }
         }
     }

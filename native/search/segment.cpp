@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
+#include <string>
 
 namespace pixnar {
 
@@ -94,6 +96,38 @@ unsigned Levels::least(size_t of_class, double wanted) const {
     if (!(scale.step > 0)) return 0;
     const double level = std::floor((wanted - scale.low) / scale.step);  // a little generous
     return static_cast<unsigned>(std::min(level, 255.0));
+}
+
+Factors::Factors(const DocidTable& table, std::span<const uint8_t> classes, std::span<const float> values)
+    : classes_(classes), ranges_(table.classes().size()) {
+    if (classes.size() != table.rows() || values.size() != kinds)
+        throw std::invalid_argument("factors: " + std::to_string(classes.size()) + " classes and " +
+                                    std::to_string(values.size()) + " values for " + std::to_string(table.rows()) +
+                                    " docids: give a class for each docid and " + std::to_string(kinds) + " values");
+    for (size_t i = 0; i < kinds; ++i) {
+        if (!std::isfinite(values[i]) || !(values[i] > 0))
+            throw std::invalid_argument("a factor is " + std::to_string(values[i]) + ": give finite numbers above 0");
+        values_[i] = values[i];
+        inverses_[i] = 1 / values_[i];
+    }
+    for (size_t c = 0; c < ranges_.size(); ++c) {
+        bool used[kinds] = {};
+        const LengthClass& in = table.classes()[c];
+        for (uint32_t row = in.begin; row < in.end; ++row) used[classes_[row]] = true;
+        bool any = false;
+        for (size_t i = 0; i < kinds; ++i) {
+            if (!used[i]) continue;
+            ranges_[c].least = any ? std::min(ranges_[c].least, values_[i]) : values_[i];
+            ranges_[c].most = any ? std::max(ranges_[c].most, values_[i]) : values_[i];
+            any = true;
+        }
+    }
+}
+
+double Factors::most() const {
+    double most = 1;
+    for (const Range& range : ranges_) most = std::max(most, range.most);
+    return most;
 }
 
 int Shelf::compare(Place a, Place b) const {

@@ -53,13 +53,41 @@ class Levels {
     std::vector<Scale> scales_;
 };
 
+// What multiplies the scores of docids: one of 256 values for each of them, which a byte names.
+class Factors {
+  public:
+    static constexpr size_t kinds = 256;
+    struct Range {
+        double least = 1, most = 1;
+    };
+    // Keeps a view of `classes`, which has one for each row. Throws std::invalid_argument.
+    Factors(const DocidTable& table, std::span<const uint8_t> classes, std::span<const float> values);
+
+    double operator[](uint32_t row) const { return values_[classes_[row]]; }
+    double inverse(uint32_t row) const { return inverses_[classes_[row]]; }
+    const Range& range(size_t of_class) const { return ranges_[of_class]; }  // of the docids of one length
+    double most() const;                                                     // of all docids
+    bool same_values(const Factors& other) const { return std::equal(values_, values_ + kinds, other.values_); }
+
+  private:
+    std::span<const uint8_t> classes_;
+    double values_[kinds], inverses_[kinds];
+    std::vector<Range> ranges_;
+};
+
+// The score of a docid, from the sum of its tokens and its end. All engines and the twins use this order of operations.
+inline double score_of(double sum, double factor, double divisor) { return sum * factor / divisor; }
+
 struct Segment {
     const DocidTable* table = nullptr;
     const Levels* levels = nullptr;
     std::span<const uint64_t> dead;       // a bit for each pair that was removed; empty: none was
     std::span<const uint32_t> documents;  // number of each document of the table, rising; empty: the same
     std::span<const uint32_t> twins;      // by row: the row of the first segment with the same tokens, or none
+    const Factors* factors = nullptr;     // none: all of them are 1
     static constexpr uint32_t no_twin = ~uint32_t{0};
+
+    double factor(uint32_t row) const { return factors == nullptr ? 1.0 : (*factors)[row]; }
 
     // The docids of a document by its number: [first, last) indexes document_row; those removed are among them.
     std::pair<uint64_t, uint64_t> rows_of(uint32_t document, uint32_t& local) const {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/hash.hpp"
 #include "search/decode.hpp"
 
 namespace pixnar::test {
@@ -23,6 +24,19 @@ struct Asked {
     std::vector<std::vector<std::pair<uint32_t, float>>> slots;  // a token may stand in a slot more than once
     std::vector<float> ends;
     std::vector<float> floor;  // by token; empty: strict
+};
+
+// The factors of docids, by a hash of their tokens.
+struct Scaling {
+    std::vector<float> values;  // of the classes; empty: all factors are 1
+    uint64_t salt = 0;
+
+    uint8_t class_of(const Tokens& tokens) const {
+        uint64_t hash = salt;
+        for (const uint32_t token : tokens) hash = hash_key(hash ^ token);
+        return static_cast<uint8_t>(hash >> 32);
+    }
+    double factor(const Tokens& tokens) const { return values.empty() ? 1.0 : values[class_of(tokens)]; }
 };
 
 // The same as the decoder takes it.
@@ -72,7 +86,8 @@ struct FoundDocument {
 
 class Twin {
   public:
-    Twin(const Asked& asked, Order order, double length_norm) : asked_(asked), order_(order), length_norm_(length_norm) {
+    Twin(const Asked& asked, Order order, double length_norm, const Scaling& scaling)
+        : asked_(asked), order_(order), length_norm_(length_norm), scaling_(scaling) {
         for (const auto& slot : asked.slots) {
             auto& of_slot = slots_.emplace_back();
             for (const auto& [token, score] : slot) {
@@ -91,7 +106,7 @@ class Twin {
             for (size_t t = 0; t < n && t < s; ++t) sum += x(order_ == Order::any ? any_ : slots_[t], tokens[t]);
         }
         if (n < s) sum += asked_.ends[n];
-        return sum / std::pow(static_cast<double>(n < s ? n + 1 : s), length_norm_);
+        return sum * scaling_.factor(tokens) / std::pow(static_cast<double>(n < s ? n + 1 : s), length_norm_);
     }
 
     // All docids that are found, best first.
@@ -170,6 +185,7 @@ class Twin {
     const Asked& asked_;
     Order order_;
     double length_norm_;
+    const Scaling& scaling_;
     std::vector<Scores> slots_;
     Scores any_;
 };

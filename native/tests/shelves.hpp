@@ -168,23 +168,26 @@ struct Ready {
     Floor floor;
     std::vector<uint32_t> by_floor;
     std::vector<std::unique_ptr<Levels>> levels;
+    std::vector<std::vector<uint8_t>> classes;
+    std::vector<std::unique_ptr<Factors>> factors;
     std::vector<uint64_t> allowed;
     Shelf shelf;
 
     Ready(const Ready&) = delete;
-    Ready(const Stock& stock, const std::vector<float>& floors, uint32_t slots) : floor(floors) {
+    Ready(const Stock& stock, const std::vector<float>& floors, uint32_t slots, const Scaling& scaling = {}) : floor(floors) {
         const Workers one{};
         by_floor.resize(floor.values.size());
         std::iota(by_floor.begin(), by_floor.end(), 0u);
         std::stable_sort(by_floor.begin(), by_floor.end(),
                          [this](uint32_t a, uint32_t b) { return floor.values[a] > floor.values[b]; });
         levels.push_back(std::make_unique<Levels>(*stock.table, floor, slots, one));
-        shelf.segments.push_back({&*stock.table, levels.back().get(), stock.dead, {}, {}});
+        shelf.segments.push_back({&*stock.table, levels.back().get(), stock.dead, {}, {}, scaled(*stock.table, scaling)});
         shelf.rank = stock.rank;
         shelf.documents = stock.documents;
         if (!stock.added) return;
         levels.push_back(std::make_unique<Levels>(*stock.added, floor, slots, one));
-        shelf.segments.push_back({&*stock.added, levels.back().get(), {}, stock.numbers, stock.twins});
+        shelf.segments.push_back(
+            {&*stock.added, levels.back().get(), {}, stock.numbers, stock.twins, scaled(*stock.added, scaling)});
         shelf.keys = stock.keys;
     }
     template <class Allows> void filter(Allows allows) {
@@ -203,9 +206,29 @@ struct Ready {
         shelf.allowed = {};
         shelf.allowed_count = 0;
     }
+
+  private:
+    const Factors* scaled(const DocidTable& table, const Scaling& scaling) {
+        if (scaling.values.empty()) return nullptr;
+        auto& own = classes.emplace_back();
+        for (uint32_t row = 0; row < table.rows(); ++row) own.push_back(scaling.class_of(table.tokens(row)));
+        return factors.emplace_back(std::make_unique<Factors>(table, own, scaling.values)).get();
+    }
 };
 
-enum class FloorKind { strict, finite, mixed };
+// None, all near 1, or far apart; coarse ones are powers of two, so that products are exact and many are equal.
+inline Scaling random_scaling(Random& random, bool coarse) {
+    Scaling scaling{{}, random.next()};
+    if (random.one_in(3)) return scaling;
+    const double wide = random.pick(std::vector<double>{0.2, 1, 8});
+    for (size_t i = 0; i < Factors::kinds; ++i) {
+        const double power = wide * (2 * unit(random) - 1);
+        scaling.values.push_back(static_cast<float>(std::exp2(coarse ? std::round(power) : power)));
+    }
+    return scaling;
+}
+
+enum class FloorKind { strict, finite, mixed, zero };  // zero: ends are 0, too
 
 struct AskedShape {
     uint32_t slots, candidates;  // candidates of a slot, about
@@ -216,8 +239,9 @@ struct AskedShape {
 inline Asked random_query(Random& random, const Stock& stock, const AskedShape& shape) {
     constexpr auto never = -std::numeric_limits<float>::infinity();
     const double scale = random.one_in(5) ? (random.one_in(2) ? 1e5 : 1e-5) : 1;
+    const double shift = random.pick(std::vector<double>{0, 0, 6, 14});  // sums below zero, around it and above
     const auto value = [&](double least, double most) {
-        const double drawn = least + (most - least) * unit(random);
+        const double drawn = shift + least + (most - least) * unit(random);
         return static_cast<float>(shape.coarse ? std::round(drawn * 8) / 8 : drawn * scale);
     };
     Asked asked;
@@ -228,6 +252,7 @@ inline Asked random_query(Random& random, const Stock& stock, const AskedShape& 
             for (float& floor : asked.floor)
                 if (random.one_in(3)) floor = never;
     }
+    if (shape.floor == FloorKind::zero) std::fill(asked.floor.begin(), asked.floor.end(), 0.0f);
     asked.slots.resize(shape.slots);
     for (auto& slot : asked.slots) {
         if (random.one_in(60)) continue;
@@ -244,6 +269,7 @@ inline Asked random_query(Random& random, const Stock& stock, const AskedShape& 
         }
     }
     for (uint32_t t = 0; t < shape.slots; ++t) asked.ends.push_back(random.one_in(30) ? never : value(-4, 0));
+    if (shape.floor == FloorKind::zero) std::fill(asked.ends.begin(), asked.ends.end(), 0.0f);
     return asked;
 }
 

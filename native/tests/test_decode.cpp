@@ -189,9 +189,10 @@ uint64_t results = 0, cut_short = 0, exact_within_limit = 0;
 void check_query(Random& random, const Stock& stock, const AskedShape& shape, Order order, const std::string& where) {
     const Asked asked = random_query(random, stock, shape);
     const double length_norm = random.pick(std::vector<double>{0, 0.5, 1});
-    const Twin twin(asked, order, length_norm);
+    const Scaling scaling = random_scaling(random, shape.coarse);
+    const Twin twin(asked, order, length_norm, scaling);
     const std::vector<Found> ranking = twin.ranking(stock.alive);
-    Ready ready(stock, asked.floor, shape.slots);
+    Ready ready(stock, asked.floor, shape.slots, scaling);
     const bool dense = stock.vocabulary <= 2000 && random.one_in(8);
     const std::vector<double> fractions{0.001, 0.01, 0.1, 0.5, 1.0};
     for (const double fraction : {-1.0, random.pick(fractions)}) {
@@ -206,7 +207,7 @@ void check_query(Random& random, const Stock& stock, const AskedShape& shape, Or
         const Case asking(stock, ready, asked, order, length_norm, dense, ranking,
                           where + " order " + shown(order) + " slots " + shown(shape.slots) + " candidates " +
                               shown(shape.candidates) + " floor " + shown(shape.floor) + " coarse " + shown(shape.coarse) +
-                              " norm " + shown(length_norm) + " allowed " + shown(fraction));
+                              " norm " + shown(length_norm) + " factors " + shown(!scaling.values.empty()) + " allowed " + shown(fraction));
         results += asking.found().size();
         std::vector<Engine> engines(std::begin(exact_engines), std::end(exact_engines));
         if (ready.shelf.filtered) engines.push_back(Engine::enumerate);
@@ -219,6 +220,8 @@ void check_query(Random& random, const Stock& stock, const AskedShape& shape, Or
         const uint64_t top = random.pick(std::vector<uint64_t>{1, 3, 0});
         const std::vector<FoundDocument> documents = asking.documents(top);
         for (const Engine engine : engines) asking.check_documents(engine, k, top, documents);
+        if (order == Order::any && shape.floor == FloorKind::zero && top != 1)
+            asking.check_documents(Engine::accumulate, k, top, documents);
         if (order != Order::assigned && stock.alive.size() <= 10000)
             asking.check_beam(twin, random.pick(std::vector<size_t>{1, 5, 60}), k);
         for (const Engine engine : {Engine::brute_force, Engine::best_first, Engine::inverted}) {
@@ -250,7 +253,7 @@ void test_against_twin() {
             // The twin goes through all sets of slots.
             uint32_t slots = 1 + random.below(order == Order::assigned ? 6 : 10);
             if (order != Order::assigned && shape.longest > 20 && random.one_in(3)) slots = most_slots;
-            AskedShape asked{slots, 0, static_cast<FloorKind>(random.below(3)), order == Order::assigned || random.one_in(2)};
+            AskedShape asked{slots, 0, static_cast<FloorKind>(random.below(4)), order == Order::assigned || random.one_in(2)};
             // Mostly few candidates, whose look-up is hashed; at times so many that it is direct.
             const uint32_t few = std::max(1u, shape.vocabulary / (order == Order::slots ? 12 : 12 * slots));
             asked.candidates = std::min(600u, random.one_in(4) ? shape.vocabulary : 1 + random.below(few));
@@ -336,6 +339,18 @@ void test_errors() {
     CHECK_THROWS(std::invalid_argument, "the floor has 3 values",
                  decode(ready.shelf, Floor({1, 2, 3}), {}, arrays.view(), Wish{}));
 
+    const std::vector<uint8_t> classes(stock->table->rows(), 7);
+    std::vector<float> values(Factors::kinds, 2.0f);
+    const auto factors = [&](size_t less) { return Factors(*stock->table, std::span(classes).subspan(less), values); };
+    CHECK_EQ(factors(0).most(), 2.0);
+    CHECK_THROWS(std::invalid_argument, "give a class for each docid", factors(1));
+    for (const float bad : {0.0f, -1.0f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+        values[3] = bad;  // no docid has it
+        CHECK_THROWS(std::invalid_argument, "above 0", factors(0));
+    }
+    values.pop_back();
+    CHECK_THROWS(std::invalid_argument, "and 255 values", factors(0));
+
     Stock bare;
     bare.vocabulary = stock->vocabulary;
     bare.documents = 1;
@@ -355,7 +370,9 @@ void test_threads() {
     Random random(13);
     const auto stock = random_stock(random, {4000, 800, 1500, 8, true});
     const Asked asked = random_query(random, *stock, {5, 60, FloorKind::mixed, false});
-    Ready ready(*stock, asked.floor, 5);
+    Scaling scaling{std::vector<float>(Factors::kinds, 0.75f), 5};
+    for (size_t i = 0; i < scaling.values.size(); i += 3) scaling.values[i] = 2.5f;
+    Ready ready(*stock, asked.floor, 5, scaling);
     ready.filter([](uint32_t document) { return document % 3 != 0; });
     const AskedArrays arrays(asked);
     std::vector<Wish> wishes;

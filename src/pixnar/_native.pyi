@@ -157,6 +157,8 @@ class DocidTable:
     @property
     def pairs(self) -> int: ...
     @property
+    def packed_tokens(self) -> NDArray[np.uint8]: ...
+    @property
     def indexed(self) -> bool: ...
     @property
     def most_docids(self) -> int: ...
@@ -176,6 +178,9 @@ class Floor:
 class Levels:
     def __init__(self, table: DocidTable, floor: Floor, slots: int, threads: int) -> None: ...
 
+class Factors:
+    def __init__(self, table: DocidTable, classes: NDArray[np.uint8], values: NDArray[np.float32]) -> None: ...
+
 class Shelf:
     def __init__(
         self,
@@ -183,6 +188,7 @@ class Shelf:
         levels: Levels,
         dead: NDArray[np.uint64] | None,
         rank: NDArray[np.uint32] | None,
+        factors: Factors | None = None,
     ) -> None: ...
     def add(
         self,
@@ -191,6 +197,7 @@ class Shelf:
         documents: NDArray[np.uint32],
         twins: NDArray[np.uint32],
         keys: NDArray[np.uint64],
+        factors: Factors | None = None,
     ) -> None: ...
     def decode(
         self,
@@ -296,3 +303,5 @@ class HeadRows:
         NDArray[np.uint32],
         NDArray[np.float32],
     ]: ...
+
+def docid_norms(table: DocidTable, rows: HeadRows, slots: int, threads: int) -> NDArray[np.float32]: ...

@@ -6,8 +6,10 @@ import math
 import random
 from typing import NamedTuple
 
+import numpy as np
 from hypothesis import strategies as st
 
+from pixnar.head import DocidFactors, HeadRows
 from pixnar.search.hits import Order, Tokens
 from pixnar.search.reference import Query
 
@@ -89,6 +91,20 @@ def queries(draw: st.DrawFn, vocab_size: int = VOCAB_SIZE, slots: int | None = N
         ends=[_number(draw, wild) for _ in range(s)],
         floor=floor,
     )
+
+
+def some_factors(seed: int, wide: float, slots: int) -> DocidFactors:
+    """Factors from 2^-wide to 2^wide, by norms of which some lie beyond the ends, and some are 0."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(VOCAB_SIZE + 1, 3)) * rng.choice([0, 2**-wide, 1, 2**wide], size=(VOCAB_SIZE + 1, 1))
+    head = HeadRows.build(rows.astype(np.float32), format="float32")
+    return DocidFactors(head, slots, 2**-wide, 2**wide, threads=1)
+
+
+def factors(slots: int) -> st.SearchStrategy[DocidFactors | None]:
+    """None, all near 1, or far apart."""
+    wide = st.sampled_from([0.1, 1.0, 8.0])
+    return st.none() | st.builds(some_factors, st.integers(0, 2**32 - 1), wide, st.just(slots))
 
 
 class Settings(NamedTuple):

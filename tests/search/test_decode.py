@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -14,7 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pixnar import _native
 from pixnar.docids import DocidTable
+from pixnar.docids.overlay import table_of
+from pixnar.head import DocidFactors
 from pixnar.search import Decoded, Decoder, SlotScores
 from pixnar.search.decoder import Engine
 from pixnar.search.hits import Order, Tokens
@@ -27,9 +31,11 @@ from .strategies import (
     Names,
     Settings,
     changes,
+    factors,
     large_tables,
     queries,
     settings_of_decoding,
+    some_factors,
     tables,
 )
 
@@ -57,9 +63,23 @@ def dense(query: Query) -> SlotScores:
     return SlotScores.dense(scores, np.array(query.ends, np.float32))
 
 
-def decoder_for(table: DocidTable, query: Query) -> Decoder:
+def decoder_for(table: DocidTable, query: Query, scaling: DocidFactors | None = None) -> Decoder:
     strict = all(floor == -math.inf for floor in query.floor)
-    return Decoder(table, slots=len(query.slots), floor=None if strict else np.array(query.floor, np.float32))
+    floor = None if strict else np.array(query.floor, np.float32)
+    return Decoder(table, slots=len(query.slots), floor=floor, factors=scaling)
+
+
+def factor_of(scaling: DocidFactors | None) -> Callable[[Tokens], float] | None:
+    """The factors as the reference takes them: each docid in a table of its own."""
+    if scaling is None:
+        return None
+
+    @functools.cache
+    def factor(tokens: Tokens) -> float:
+        alone = _native.DocidTable(table_of([(tokens, 0)], VOCAB_SIZE, 1, 1))
+        return float(scaling.values[scaling.classes(alone)[0]])
+
+    return factor
 
 
 def ways(how: Settings) -> list[dict[str, Any]]:
@@ -70,10 +90,10 @@ def ways(how: Settings) -> list[dict[str, Any]]:
     return [common | {"allow": sorted(how.allowed)}, common | {"forbid": set(DOCUMENTS) - how.allowed}]
 
 
-def expected(how: Settings) -> dict[str, Any]:
+def expected(how: Settings, scaling: DocidFactors | None = None) -> dict[str, Any]:
     """The same decoding as keyword arguments of the reference."""
     allowed = None if how.allowed is None else how.allowed.__contains__
-    return {"order": how.order, "length_norm": how.length_norm, "allowed": allowed}
+    return {"order": how.order, "length_norm": how.length_norm, "allowed": allowed, "factor": factor_of(scaling)}
 
 
 def docid_rows(hits: Iterable[Any]) -> list[Row]:
@@ -130,9 +150,11 @@ def states(docids: Names, data: st.DataObject) -> Iterator[tuple[DocidTable, Nam
 
 def check_docids(docids: Names, query: Query, how: Settings, data: st.DataObject, *, exactly: bool) -> None:
     decoder = None
+    scaling = data.draw(factors(len(query.slots)), label="factors")
+    same = expected(how, scaling)
     for table, alive in states(docids, data):
-        decoder = decoder or decoder_for(table, query)  # made once: it follows the table
-        every = docid_rows(best_docids(alive, query, EVERY, **expected(how)))
+        decoder = decoder or decoder_for(table, query, scaling)  # made once: it follows the table
+        every = docid_rows(best_docids(alive, query, EVERY, **same))
         for engine in ENGINES if how.allowed is None else (*ENGINES, "enumerate"):
             for way in ways(how):
                 found = decoder.docids(sparse(query), how.k, engine=engine, **way)
@@ -140,11 +162,20 @@ def check_docids(docids: Names, query: Query, how: Settings, data: st.DataObject
                 assert_exact(found)
 
 
+def lifted(query: Query, data: st.DataObject) -> Query:
+    """The same query, or one with sums around zero, or above: factors turn the order of negative scores around."""
+    by = data.draw(st.sampled_from([0.0, 1.5, 8.0]), label="lift")
+    slots = [{v: score + by for v, score in slot.items()} for slot in query.slots]
+    return Query(slots, [end + by for end in query.ends], [floor + by for floor in query.floor])
+
+
 @pytest.mark.parametrize("order", ORDERS)
 @some
 @given(st.data())
 def test_docids_equal_the_reference(order: Order, data: st.DataObject) -> None:
     query = data.draw(queries(wild=order != "assigned"))  # on the grid all sums are exact, whatever their order
+    if data.draw(st.booleans(), label="tame"):
+        query = lifted(data.draw(queries(wild=False)), data)
     check_docids(data.draw(tables()), query, data.draw(settings_of_decoding(order)), data, exactly=True)
 
 
@@ -170,11 +201,15 @@ def test_assigned_docids_with_inexact_sums(docids: Names, query: Query, how: Set
 def test_documents_equal_the_reference(order: Order, data: st.DataObject) -> None:
     docids, how = data.draw(tables()), data.draw(settings_of_decoding(order))
     query = data.draw(queries(wild=order != "assigned"))
+    if data.draw(st.booleans(), label="tame"):
+        query = lifted(data.draw(queries(wild=False)), data)
     top = data.draw(st.sampled_from([1, None, 2, 3]))
     decoder = None
+    scaling = data.draw(factors(len(query.slots)), label="factors")
+    same = expected(how, scaling)
     for table, alive in states(docids, data):
-        decoder = decoder or decoder_for(table, query)
-        every = document_rows(best_documents(alive, query, EVERY, top=top, **expected(how)))
+        decoder = decoder or decoder_for(table, query, scaling)
+        every = document_rows(best_documents(alive, query, EVERY, top=top, **same))
         for engine in ENGINES:
             for way in ways(how):
                 found = decoder.documents(sparse(query), how.k, aggregate=AGGREGATES[top], engine=engine, **way)
@@ -195,9 +230,11 @@ def test_adding_up_equals_the_reference(data: st.DataObject) -> None:
     query = without_floors(data.draw(queries(wild=False)))
     top = data.draw(st.sampled_from([None, None, 2, 3]))
     decoder = None
+    scaling = data.draw(factors(len(query.slots)), label="factors")
+    same = expected(how, scaling)
     for table, alive in states(docids, data):
-        decoder = decoder or decoder_for(table, query)
-        every = document_rows(best_documents(alive, query, EVERY, top=top, **expected(how)))
+        decoder = decoder or decoder_for(table, query, scaling)
+        every = document_rows(best_documents(alive, query, EVERY, top=top, **same))
         for way in ways(how):
             found = decoder.documents(sparse(query), how.k, aggregate=AGGREGATES[top], engine="accumulate", **way)
             assert found.engine == "accumulate"
@@ -235,9 +272,11 @@ def test_adding_up_is_not_for_everything() -> None:
 @given(tables(), queries(), settings_of_decoding("slots", "any"), st.integers(1, 12), st.data())
 def test_beam_equals_the_reference(docids: Names, query: Query, how: Settings, width: int, data: st.DataObject) -> None:
     decoder = None
+    scaling = data.draw(factors(len(query.slots)), label="factors")
+    same = expected(how, scaling)
     for table, alive in states(docids, data):
-        decoder = decoder or decoder_for(table, query)
-        rows = docid_rows(beam(alive, query, how.k, width, **expected(how)))
+        decoder = decoder or decoder_for(table, query, scaling)
+        rows = docid_rows(beam(alive, query, how.k, width, **same))
         for way in ways(how):
             assert docid_rows(decoder.beam(sparse(query), how.k, width=width, **way).hits) == rows
 
@@ -265,10 +304,14 @@ def check_within_limit(found: Any, rows: list[Row], every: list[Row], k: int, *,
 
 
 @some
-@given(tables(), queries(wild=False), settings_of_decoding(), st.integers(1, 60))
-def test_a_work_limit_is_honest_about_docids(docids: Names, query: Query, how: Settings, limit: int) -> None:
-    decoder = decoder_for(DocidTable.in_memory(docids, VOCAB_SIZE), query)
-    every = docid_rows(best_docids(docids, query, EVERY, **expected(how)))
+@given(tables(), queries(wild=False), settings_of_decoding(), st.integers(1, 60), st.data())
+def test_a_work_limit_is_honest_about_docids(
+    docids: Names, query: Query, how: Settings, limit: int, data: st.DataObject
+) -> None:
+    query = lifted(query, data)
+    scaling = data.draw(factors(len(query.slots)), label="factors")
+    decoder = decoder_for(DocidTable.in_memory(docids, VOCAB_SIZE), query, scaling)
+    every = docid_rows(best_docids(docids, query, EVERY, **expected(how, scaling)))
     for engine in ENGINES:
         for way in ways(how):
             found = decoder.docids(sparse(query), how.k, engine=engine, work_limit=limit, **way)
@@ -276,13 +319,40 @@ def test_a_work_limit_is_honest_about_docids(docids: Names, query: Query, how: S
 
 
 @some
-@given(tables(), queries(), settings_of_decoding("slots", "any"), st.integers(1, 60))
-def test_a_work_limit_is_honest_whatever_the_scores(docids: Names, query: Query, how: Settings, limit: int) -> None:
-    decoder = decoder_for(DocidTable.in_memory(docids, VOCAB_SIZE), query)
-    every = docid_rows(best_docids(docids, query, EVERY, **expected(how)))
+@given(tables(), queries(), settings_of_decoding("slots", "any"), st.integers(1, 60), st.data())
+def test_a_work_limit_is_honest_whatever_the_scores(
+    docids: Names, query: Query, how: Settings, limit: int, data: st.DataObject
+) -> None:
+    scaling = data.draw(factors(len(query.slots)), label="factors")
+    decoder = decoder_for(DocidTable.in_memory(docids, VOCAB_SIZE), query, scaling)
+    every = docid_rows(best_docids(docids, query, EVERY, **expected(how, scaling)))
     for engine in ENGINES:
         found = decoder.docids(sparse(query), how.k, engine=engine, work_limit=limit, **ways(how)[0])
         check_within_limit(found, docid_rows(found.hits), every, how.k, exactly=True)
+
+
+@pytest.mark.parametrize("lift", [0.0, 4.0])
+@pytest.mark.parametrize("order", ORDERS)
+def test_factors_of_thousands_of_docids(order: Order, lift: float) -> None:
+    """A table of the size for which every way to leave docids out is in use."""
+    rng = random.Random(7)
+    docids: Names = {}
+    while len(docids) < 2500:
+        docids.setdefault(tuple(rng.choices(range(VOCAB_SIZE), k=rng.randint(1, 7))), set()).add(rng.choice(DOCUMENTS))
+    grid = [lift - quarters / 4 for quarters in range(16)]
+    slots = [{v: rng.choice(grid) for v in rng.sample(range(VOCAB_SIZE), 9)} for _ in range(4)]
+    query = Query(slots, [rng.choice(grid) for _ in range(4)], [lift - 5.0] * VOCAB_SIZE)
+    for seed, wide in enumerate((0.5, 8.0)):
+        scaling = some_factors(seed, wide, 4)
+        decoder = decoder_for(DocidTable.in_memory(docids, VOCAB_SIZE), query, scaling)
+        every = docid_rows(best_docids(docids, query, EVERY, order=order, factor=factor_of(scaling)))
+        for engine in ENGINES:
+            for k in (1, 20):
+                found = decoder.docids(sparse(query), k, order=order, engine=engine)
+                assert_best(docid_rows(found.hits), every, k, exactly=True)
+                for limit in (1, 100, 2000):
+                    found = decoder.docids(sparse(query), k, order=order, engine=engine, work_limit=limit)
+                    check_within_limit(found, docid_rows(found.hits), every, k, exactly=True)
 
 
 def test_bounds_hold_where_base_and_gain_cancel() -> None:
@@ -308,12 +378,15 @@ def test_scores_of_very_different_sizes(engine: Engine) -> None:
 
 
 @some
-@given(tables(), queries(wild=False), settings_of_decoding(), st.sampled_from([1, None, 2, 3]), st.integers(1, 60))
+@given(tables(), queries(wild=False), settings_of_decoding(), st.sampled_from([1, None, 2, 3]), st.data())
 def test_a_work_limit_is_honest_about_documents(
-    docids: Names, query: Query, how: Settings, top: int | None, limit: int
+    docids: Names, query: Query, how: Settings, top: int | None, data: st.DataObject
 ) -> None:
-    decoder = decoder_for(DocidTable.in_memory(docids, VOCAB_SIZE), query)
-    every = document_rows(best_documents(docids, query, EVERY, top=top, **expected(how)))
+    limit = data.draw(st.integers(1, 60), label="limit")
+    query = lifted(query, data)
+    scaling = data.draw(factors(len(query.slots)), label="factors")
+    decoder = decoder_for(DocidTable.in_memory(docids, VOCAB_SIZE), query, scaling)
+    every = document_rows(best_documents(docids, query, EVERY, top=top, **expected(how, scaling)))
     for engine in ENGINES:
         for way in ways(how):
             found = decoder.documents(
@@ -357,13 +430,14 @@ def test_the_largest_of_repeated_scores_counts(docids: Names, query: Query, how:
 @settings(max_examples=5)
 @given(large_tables(), st.data())
 def test_many_threads_decode_at_once(docids: Names, data: st.DataObject) -> None:
-    decoder = Decoder(DocidTable.in_memory(docids, VOCAB_SIZE), slots=4)
+    scaling = data.draw(factors(4), label="factors")
+    decoder = Decoder(DocidTable.in_memory(docids, VOCAB_SIZE), slots=4, factors=scaling)
     jobs: list[Callable[[], Any]] = []
     rows: list[list[Row]] = []
     for _ in range(6):
         query = data.draw(queries(slots=4))._replace(floor=[-math.inf] * VOCAB_SIZE)
         how = data.draw(settings_of_decoding("slots", "any"))
-        scores, way, same = sparse(query), ways(how)[-1], expected(how)
+        scores, way, same = sparse(query), ways(how)[-1], expected(how, scaling)
         for engine in ENGINES:
             jobs.append(partial(decoder.docids, scores, how.k, engine=engine, **way))
             rows.append(docid_rows(best_docids(docids, query, how.k, **same)))

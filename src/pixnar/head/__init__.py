@@ -6,8 +6,9 @@ the scores that decoding takes. docs/kernel.md tells formats, exactness and path
 
 from __future__ import annotations
 
+from pixnar.head.factors import DocidFactors
 from pixnar.head.formats import FORMATS, Format
 from pixnar.head.paths import head_path, head_paths
 from pixnar.head.rows import HeadRows, Scored, union_of_lists
 
-__all__ = ["FORMATS", "Format", "HeadRows", "Scored", "head_path", "head_paths", "union_of_lists"]
+__all__ = ["FORMATS", "DocidFactors", "Format", "HeadRows", "Scored", "head_path", "head_paths", "union_of_lists"]

@@ -221,6 +221,10 @@ class HeadRows:
         bias = np.zeros(self.count, np.float32) if self.bias is None else self.bias
         return np.ascontiguousarray(bias[:-1])
 
+    def docid_norms(self, table: _native.DocidTable, slots: int, *, threads: int = 1) -> Floats:
+        """By docid of a table: the Euclidean norm of the sum of the rows of its first `slots` tokens."""
+        return _native.docid_norms(table, self._native, slots, threads)
+
     def _arrays(self) -> dict[str, NDArray[Any] | None]:
         return {"data": self._data, "scales": self._scales, "bias": self._bias, "places": self.places}
 

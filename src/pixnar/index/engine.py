@@ -22,6 +22,7 @@ from pixnar.evidence.ngrams import Ngrams
 from pixnar.evidence.ranking import best
 from pixnar.evidence.vectors import DocidVectors
 from pixnar.head import HeadRows
+from pixnar.head.factors import DocidFactors
 from pixnar.index.units import Units
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search import Decoded, Decoder, DocidHit, DocumentHit, SlotScores
@@ -117,6 +118,16 @@ def scorer_of(model: Nar, priors: Priors, rule: ScoreRule) -> QueryScorer:
     return QueryScorer(ArrayHead(*model.head.arrays()), model.log_z.cpu().numpy(), priors, rule)
 
 
+def factors_of(scorer: QueryScorer, table: DocidTable) -> DocidFactors:
+    """The factors of a table's docids under the composed score, by the scorer's own phrase rows."""
+    head = scorer.head
+    if isinstance(head, ArrayHead):
+        head = HeadRows.build(head.rows, format="float32")
+    if not isinstance(head, HeadRows):
+        raise ValueError("the factors of docids need phrase rows of the native core")
+    return DocidFactors.build(head, table.snapshot().table, scorer.slots)
+
+
 @dataclass
 class Engine:
     """Everything a search needs beside the encoder."""
@@ -133,11 +144,17 @@ class Engine:
     depth: int = 200
     expansion: int = 200
     threads: int = 2
-    made: InitVar[Decoder | None] = None  # for these slots and floors; its first use reads the whole table
+    factors: DocidFactors | None = None  # of docids under the composed score; made from the scorer's rows if not given
+    made: InitVar[Decoder | None] = None  # for these slots, floors and factors; its first use reads the whole table
 
     def __post_init__(self, made: Decoder | None) -> None:
         slots, floor = self.scorer.slots, self.scorer.floors
-        self.decoder = made or Decoder(self.table, slots=slots, floor=floor, warm_up=False)
+        composed = self.scorer.rule.score == "composed"
+        if not composed:
+            self.factors = None
+        elif self.factors is None:
+            self.factors = factors_of(self.scorer, self.table)
+        self.decoder = made or Decoder(self.table, slots=slots, floor=floor, factors=self.factors, warm_up=False)
 
     def drop_unweighted(self) -> None:
         """Leave out what the fusion gives no weight, as a search of the index does."""
@@ -159,7 +176,10 @@ class Engine:
         """The same with another scorer; the decoder stays where it may."""
         mine, other = self.scorer.floors, scorer.floors
         same = mine is other or (mine is not None and other is not None and np.array_equal(mine, other))
-        return replace(self, scorer=scorer, made=self.decoder if same and scorer.slots == self.scorer.slots else None)
+        same = same and scorer.slots == self.scorer.slots and scorer.rule.score == self.scorer.rule.score
+        kept = scorer.head is self.scorer.head or scorer.rule.score != "composed"
+        factors = self.factors if kept else None
+        return replace(self, scorer=scorer, factors=factors, made=self.decoder if same and kept else None)
 
     def without_shortlist(self) -> Engine:
         """The same, scoring every token."""

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from pixnar import _native
 from pixnar.docids import DocidTable, Filter
 from pixnar.docids.snapshot import Snapshot
+from pixnar.head.factors import DocidFactors
 from pixnar.search.hits import DocidHit, DocumentHit, Order, Tokens
 from pixnar.search.scores import SlotScores, as_floats
 
@@ -99,6 +100,7 @@ class Decoder:
     """Finds docids and documents in a table. Made once for a model; safe to use from many threads.
 
     `floor` holds what each token scores where a query does not name it; without one such a docid is not found.
+    `factors` multiply the scores of docids; without them all factors are 1.
     docs/decoding.md says what a score is. Searching needs a bound for every docid, and making these reads the whole
     table: that is done here or, without `warm_up`, by the first query.
 
@@ -115,6 +117,7 @@ class Decoder:
         *,
         slots: int,
         floor: ArrayLike | None = None,
+        factors: DocidFactors | None = None,
         threads: int = 0,
         warm_up: bool = True,
     ) -> None:
@@ -125,8 +128,9 @@ class Decoder:
             raise ValueError(f"{len(values)} floors for {table.vocab_size} tokens: give one for each token")
         self._table, self._slots, self._threads = table, slots, threads
         self._floor = _native.Floor(values)
+        self._factors = factors
         self._lock = threading.Lock()
-        self._levels: tuple[_native.DocidTable, _native.Levels] | None = None
+        self._levels: tuple[_native.DocidTable, _native.Levels, _native.Factors | None] | None = None
         self._ready: tuple[Snapshot, _native.Shelf] | None = None
         if warm_up:
             self.warm_up()
@@ -274,14 +278,21 @@ class Decoder:
             if self._ready is None or self._ready[0].version != snapshot.version:
                 if self._levels is None or self._levels[0] is not snapshot.table:
                     levels = _native.Levels(snapshot.table, self._floor, self._slots, self._threads)
-                    self._levels = snapshot.table, levels
-                shelf = _native.Shelf(snapshot.table, self._levels[1], snapshot.dead, snapshot.documents.rank)
+                    self._levels = snapshot.table, levels, self._factors_of(snapshot.table)
+                _, levels, factors = self._levels
+                shelf = _native.Shelf(snapshot.table, levels, snapshot.dead, snapshot.documents.rank, factors)
                 if snapshot.added:
                     added = snapshot.added
                     levels = _native.Levels(added.table, self._floor, self._slots, 1)
-                    shelf.add(added.table, levels, added.documents, added.twins, added.keys)
+                    factors = self._factors_of(added.table)
+                    shelf.add(added.table, levels, added.documents, added.twins, added.keys, factors)
                 self._ready = snapshot, shelf
             return self._ready
+
+    def _factors_of(self, table: _native.DocidTable) -> _native.Factors | None:
+        if self._factors is None:
+            return None
+        return _native.Factors(table, self._factors.classes(table), self._factors.values)
 
 
 def _tokens(snapshot: Snapshot, segment: int, row: int) -> Tokens:

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from pixnar.search.hits import DocidHit, DocumentHit, Order, Tokens
 
+Factor = Callable[[Tokens], float]  # of a docid, by its tokens
 Docids = Mapping[Tokens, Collection[str]]  # tokens of a docid -> ids of the documents it names, at least one
 
 
@@ -27,8 +28,10 @@ class Query(NamedTuple):
         return max(self.score(slot, token) for slot in range(len(self.slots)))
 
 
-def docid_score(tokens: Tokens, query: Query, *, order: Order = "slots", length_norm: float = 0.0) -> float:
-    """The score of a docid; -inf says that it is not found.
+def docid_score(
+    tokens: Tokens, query: Query, *, order: Order = "slots", length_norm: float = 0.0, factor: Factor | None = None
+) -> float:
+    """The score of a docid; -inf says that it is not found. Without `factor`, all factors are 1.
 
     >>> query = Query(slots=[{7: -1.0}, {8: -2.0}, {}], ends=[0.0, -5.0, -0.5], floor=[-math.inf] * 9)
     >>> docid_score((7, 8), query), docid_score((7,), query), docid_score((8, 7), query)
@@ -46,7 +49,8 @@ def docid_score(tokens: Tokens, query: Query, *, order: Order = "slots", length_
     if n < s:
         total += query.ends[n]
     terms = n + 1 if n < s else s
-    return float(total / terms**length_norm)
+    scale = 1.0 if factor is None else factor(tokens)
+    return float(total * scale / terms**length_norm)
 
 
 def best_docids(
@@ -56,12 +60,13 @@ def best_docids(
     *,
     order: Order = "slots",
     length_norm: float = 0.0,
+    factor: Factor | None = None,
     allowed: Callable[[str], bool] | None = None,
 ) -> list[DocidHit]:
     """The k best docids that name an allowed document."""
     hits = []
     for tokens, names in docids.items():
-        score = docid_score(tokens, query, order=order, length_norm=length_norm)
+        score = docid_score(tokens, query, order=order, length_norm=length_norm, factor=factor)
         documents = sorted((name for name in names if allowed is None or allowed(name)), key=str.encode)
         if score > -math.inf and documents:
             hits.append(DocidHit(tokens, score, tuple(documents)))
@@ -76,11 +81,13 @@ def best_documents(
     top: int | None = 1,
     order: Order = "slots",
     length_norm: float = 0.0,
+    factor: Factor | None = None,
     allowed: Callable[[str], bool] | None = None,
 ) -> list[DocumentHit]:
     """The k best documents, each by its `top` best docids (None: by all of them)."""
     found: dict[str, list[DocidHit]] = {}  # the docids of every document, best first
-    for hit in best_docids(docids, query, len(docids), order=order, length_norm=length_norm, allowed=allowed):
+    every = len(docids)
+    for hit in best_docids(docids, query, every, order=order, length_norm=length_norm, factor=factor, allowed=allowed):
         for doc_id in hit.documents:
             found.setdefault(doc_id, []).append(hit)
     documents = [
@@ -98,6 +105,7 @@ def beam(
     *,
     order: Literal["slots", "any"] = "slots",
     length_norm: float = 0.0,
+    factor: Factor | None = None,
     allowed: Callable[[str], bool] | None = None,
 ) -> list[DocidHit]:
     """The k best of the docids that a beam of some width reaches."""
@@ -113,7 +121,7 @@ def beam(
         held = {prefix: sums[prefix] for prefix in sorted(possible, key=lambda p: (-sums[p], p))[:width]}
         reached |= {tokens: docids[tokens] for tokens in held if tokens in docids}
     reached |= {tokens: names for tokens, names in docids.items() if tokens[:s] in held}
-    return best_docids(reached, query, k, order=order, length_norm=length_norm, allowed=allowed)
+    return best_docids(reached, query, k, order=order, length_norm=length_norm, factor=factor, allowed=allowed)
 
 
 def _best_assignment(tokens: Tokens, query: Query) -> float:
