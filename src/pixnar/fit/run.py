@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,17 @@ from pixnar.fit.lists import examples, learn_vectors, list_tokens, make_shortlis
 from pixnar.fit.parts import start_rule, x_of
 from pixnar.fit.ship import ship
 from pixnar.fit.sources import Sources
-from pixnar.fit.tune import GRID, docid_mrr, fixed_fusion, gather, ranked, tune_fusion, tune_rule, with_rule
+from pixnar.fit.tune import (
+    COMPOSED_GRID,
+    GRID,
+    docid_mrr,
+    fixed_fusion,
+    gather,
+    ranked,
+    tune_fusion,
+    tune_rule,
+    with_rule,
+)
 from pixnar.fit.vectors import choose_precision
 from pixnar.index.engine import BM25, DENSE, EXPANSION, OWN, Engine, Query, scorer_of
 from pixnar.index.engine import DOCIDS as DOCID_SCORE
@@ -41,14 +51,15 @@ from pixnar.index.files import (
 )
 from pixnar.index.manifest import SOURCES, write_manifest
 from pixnar.index.units import Units
-from pixnar.model.build import build_model, calibrate
+from pixnar.model.build import Docids, build_model, calibrate
 from pixnar.model.encoder import Encoder, check_encoder, place_of
 from pixnar.model.features import FeatureCache, Known
 from pixnar.model.nar import Nar
+from pixnar.model.solve import SolveOptions
 from pixnar.model.world import ALONE, World
 from pixnar.naming import Wish, make_docids
 from pixnar.progress import Progress
-from pixnar.recipe import Recipe, to_dict
+from pixnar.recipe import Recipe, Train, to_dict
 from pixnar.recipe import Shortlist as ShortlistWish
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search import Decoder
@@ -232,6 +243,18 @@ class _Fit:
             self._input_vectors(data)
             if data.vectors is not None:
                 docids = Known(data.docids, data.vectors)
+        solved = None
+        if wish.head == "solved":
+            if data.vectors is None:
+                self._input_vectors(data)
+            assert data.vectors is not None
+            solved = Docids(
+                tokens=data.cut_tokens(slots),
+                vectors=data.vectors[: len(data.docids)],
+                pieces=wish.pieces,
+                options=SolveOptions(ridge=wish.ridge, threads=self.threads),
+                folder=self.work / "solve",
+            )
         model = build_model(
             data.vocabulary,
             self.features,
@@ -242,6 +265,7 @@ class _Fit:
             bias=wish.bias,
             hidden=wish.hidden,
             seed=self.recipe.train.seed,
+            docids=solved,
             progress=self.progress,
             world=self.world,
             known=docids,
@@ -308,7 +332,7 @@ class _Fit:
         data.vectors = vectors
 
     def _train(self, model: Nar, data: TrainingData, table: DocidTable, priors: Priors, dev: Queries) -> Trained:
-        options = self.recipe.train
+        options = self._train_options(data)
         some = dev.first(options.dev_queries) if options.dev_queries else dev.first(0)
         rule = start_rule(self.recipe)
         frozen = model.design == "mlp" and not options.fine_tune
@@ -323,7 +347,8 @@ class _Fit:
             x = x_of(current, some.texts, pooled)
             scorer = scorer_of(current, priors, rule)
             engine = Engine(table, scorer, Ngrams(data.vocabulary), Units.of([]), made=decoder)
-            decoder = engine.decoder
+            if rule.score != "composed":  # there the factors of docids change with the rows
+                decoder = engine.decoder
             return docid_mrr(engine, engine.queries(some.texts, x, x[:, 0]), some.relevant)
 
         home = self.work / "training"
@@ -353,6 +378,13 @@ class _Fit:
             f"training: {trained.steps:,} steps{ended}, softmax {trained.softmax}, kept step {trained.best_step:,}"
         )
         return trained
+
+    def _train_options(self, data: TrainingData) -> Train:
+        """The recipe's, with a time limit by the size of the corpus where it has no limit."""
+        options = self.recipe.train
+        if options.minutes or options.steps or options.epochs:
+            return options
+        return replace(options, minutes=default_minutes(len(data.docids)))
 
     def _calibrate(self, model: Nar, data: TrainingData, dev: Queries) -> None:
         """Measure log Z per slot on dev, or on docids where there is no dev split."""
@@ -432,7 +464,8 @@ class _Fit:
         if self.recipe.scoring.tune:
             orders = self.recipe.scoring.order == "auto"
             rule, value = tune_rule(engine, queries[: len(some)], some, orders=orders, progress=self.progress)
-            dials = ", ".join(f"{name} {dial}" for name, dial in rule.to_dict().items() if name in (*GRID, "scale"))
+            grid = COMPOSED_GRID if rule.score == "composed" else GRID
+            dials = ", ".join(f"{name} {value}" for name, value in rule.to_dict().items() if name in (*grid, "scale"))
             self.say(f"score chosen on dev: {dials} (MRR@10 {value:.3f} on {len(some)} queries)")
         engine = with_rule(engine, rule)
         self._compare_with_full(engine, queries[: len(some)], some)
@@ -491,6 +524,15 @@ class _Fit:
             "dev": self.report.dev,
         }
         write_manifest(self.folder, content)
+
+
+def default_minutes(docids: int) -> float:
+    """How long to train where the recipe sets no limit: a few passes over all docids.
+
+    >>> [default_minutes(n) for n in (20_000, 500_000, 10_000_000)]
+    [2.0, 20.5, 60.0]
+    """
+    return min(60.0, max(2.0, 0.5 + docids / 25_000))
 
 
 def _sources(columns: Collection[str]) -> tuple[list[str], list[str]]:

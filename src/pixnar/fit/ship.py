@@ -14,7 +14,7 @@ from pixnar.evaluate.queries import Queries
 from pixnar.head import HeadRows
 from pixnar.head.formats import Format
 from pixnar.index.engine import Engine
-from pixnar.index.files import ENCODER, HEAD
+from pixnar.index.files import ENCODER, FACTORS, HEAD
 from pixnar.model.export import export_onnx
 from pixnar.model.nar import Nar
 from pixnar.progress import Progress
@@ -46,6 +46,8 @@ def ship(
     told("writing what is served", 0, 4)
     rows = write_rows(model, folder, wish)
     served = engine.with_scorer(_served(engine.scorer, rows))
+    if served.factors is not None:
+        served.factors.save(folder / FACTORS)
     some, home = dev.first(_QUERIES), folder / ENCODER
     export_onnx(model, home)
     told("writing what is served", 1, 4)

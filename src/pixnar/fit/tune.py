@@ -29,7 +29,16 @@ GRID: dict[str, tuple[dict[str, object], ...]] = {
         *({"aggregate": "logsumexp", "scale": scale} for scale in (0.4, 0.7, 1.0, 1.5)),
     ),
 }
-"""What is tried, dial by dial, from the rule that training used."""
+"""What is tried, setting by setting, from the rule that training used, with the score probability."""
+
+COMPOSED_GRID: dict[str, tuple[dict[str, object], ...]] = {
+    "aggregate": (
+        {"aggregate": "max"},
+        *({"aggregate": "logsumexp", "scale": scale} for scale in (0.5, 0.7, 1.0, 1.4)),
+    ),
+    "copy": tuple({"copy": w} for w in (0.0, 0.05, 0.1, 0.2, 0.4)),
+}
+"""… and with the composed score."""
 
 _GAIN = 0.002  # relative: what a change must bring to be taken
 
@@ -50,7 +59,7 @@ def tune_rule(
     queries: Sequence[Query],
     dev: Queries,
     *,
-    dials: Sequence[str] = tuple(GRID),
+    dials: Sequence[str] | None = None,
     orders: bool = True,
     progress: Progress | None = None,
 ) -> tuple[ScoreRule, float]:
@@ -59,10 +68,11 @@ def tune_rule(
     A copy term that is switched off stays off: it is an element of the score, not a setting of it.
     """
     rule = engine.scorer.rule
+    grid = COMPOSED_GRID if rule.score == "composed" else GRID
     most = docid_mrr(engine, queries, dev.relevant)
     fixed = {name for name, open_ in (("order", orders), ("copy", rule.copy > 0)) if not open_}
-    chosen = [name for name in dials if name not in fixed]
-    tries = [change for name in chosen for change in GRID[name]]
+    chosen = [name for name in (tuple(grid) if dials is None else dials) if name in grid and name not in fixed]
+    tries = [change for name in chosen for change in grid[name]]
     for i, change in enumerate(tries):
         if progress:
             progress("choosing the score on dev", i, len(tries))

@@ -108,6 +108,13 @@ class DocidFactors:
         factors._known = _Known(identity, classes)
         return factors
 
+    def of_table(self, table: _native.DocidTable) -> DocidFactors:
+        """The same factors, with the classes of another table at hand: to be saved for a part of an index."""
+        made = DocidFactors(self._rows, self._slots, self._low, self._high, threads=self._threads)
+        made._set_values(self.values)
+        made._known = _Known(_identity(table), self.classes(table))
+        return made
+
     @property
     def slots(self) -> int:
         """How many tokens of a docid count."""

@@ -19,6 +19,7 @@ HEAD = "head.pixnar"  # phrase rows and biases as they are served
 ENCODER = "encoder"  # from a query to its vectors, for onnxruntime
 MODEL = "model"  # encoder, slots and head as torch knows them; for a GPU, and for training further
 TRAINING = "training"  # log and plot
+FACTORS = "factors.pixnar"  # of docids, under the composed score
 PRIORS = "priors.pixnar"
 UNITS = "documents.pixnar"  # document ids in the order that the files below count them
 EVIDENCE = "evidence.pixnar"

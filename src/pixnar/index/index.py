@@ -87,6 +87,7 @@ class Index:
             content | {"fusion": fusion},
             table,
             lambda priors, log_z: QueryScorer(head, log_z, priors, rule),
+            rows,
             threads=threads,
             shortlist=shortlist,
             warm_up=warm_up,

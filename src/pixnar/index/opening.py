@@ -16,8 +16,20 @@ from pixnar.evidence.documents import DocumentEvidence
 from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.ngrams import Ngrams
 from pixnar.evidence.vectors import DocidVectors
+from pixnar.head import HeadRows
+from pixnar.head.factors import DocidFactors
 from pixnar.index.engine import BM25, DENSE, OWN, Engine, needed_by
-from pixnar.index.files import BM25_FILE, EVIDENCE, PRIORS, SHORTLIST, UNITS, VECTORS, read_priors, read_units
+from pixnar.index.files import (
+    BM25_FILE,
+    EVIDENCE,
+    FACTORS,
+    PRIORS,
+    SHORTLIST,
+    UNITS,
+    VECTORS,
+    read_priors,
+    read_units,
+)
 from pixnar.scoring import Priors
 from pixnar.search.query import QueryScorer
 from pixnar.shortlist.lists import Shortlist
@@ -28,18 +40,23 @@ def open_engine(
     content: dict[str, Any],
     table: DocidTable,
     scorer: Callable[[Priors, NDArray[np.float32]], QueryScorer],
+    rows: HeadRows,
     *,
     threads: int = 2,
     shortlist: bool = True,
     warm_up: bool = False,
 ) -> Engine:
-    """The engine of an index folder with this manifest; `scorer` makes one from priors and log Z."""
+    """The engine of an index folder with this manifest and these phrase rows; `scorer` is made from priors and log Z."""
     (priors, log_z), units = read_priors(where / PRIORS, verify=False), read_units(where / UNITS, verify=False)
     if len(priors.tokens) != table.vocab_size:
         raise FileFormatError(f"{where}: {len(priors.tokens)} priors, the docid table has {table.vocab_size} tokens")
+    made = scorer(priors, log_z)
+    factors = None
+    if made.rule.score == "composed":
+        factors = DocidFactors.load(where / FACTORS, rows, made.slots)
     engine = Engine(
         table,
-        scorer(priors, log_z),
+        made,
         Ngrams(table.vocabulary),
         units,
         Shortlist.load(where / SHORTLIST, verify=False) if shortlist and (where / SHORTLIST).exists() else None,
@@ -47,6 +64,7 @@ def open_engine(
         depth=content["depth"],
         expansion=content["expansion"],
         threads=threads,
+        factors=factors,
     )
     needed = needed_by(engine.fusion)
     counted = {}

@@ -16,12 +16,15 @@ from pixnar.vocab.protocol import EncodedBatch
 
 
 class PieceRows(nn.Module):
-    """One row per word piece that occurs in a phrase, and which pieces every token of the vocabulary has."""
+    """One row per word piece that occurs in a phrase, and which pieces every token of the vocabulary has.
+
+    The end of a docid, behind the last token, has none.
+    """
 
     def __init__(self, rows: Tensor, of_tokens: EncodedBatch) -> None:
         super().__init__()
         self.rows = nn.Parameter(rows)
-        self.of_tokens = of_tokens
+        self.of_tokens = EncodedBatch(of_tokens.ids, np.append(of_tokens.offsets, of_tokens.offsets[-1]))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """The sum of the pieces' rows of each token [n]: [n, d]. Gradients of the rows are sparse."""
@@ -38,7 +41,7 @@ class PieceRows(nn.Module):
         )
 
     def add_to(self, rows: NDArray[np.float32], first: int = 0) -> None:
-        """Add to rows of tokens, from token `first` on, those of their pieces; a row behind the last token stays."""
+        """Add to rows of tokens, from token `first` on, those of their pieces."""
         count = min(len(rows), len(self.of_tokens.offsets) - 1 - first)
         low, high = self.of_tokens.offsets[first], self.of_tokens.offsets[first + count]
         offsets = self.of_tokens.offsets[first : first + count + 1] - low

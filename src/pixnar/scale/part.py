@@ -79,7 +79,7 @@ class Part:
     def open(
         cls, shards: Shards, number: int, *, sources: str = "all", mapped: bool = True, warm_up: bool = False
     ) -> Part:
-        """Open one part of what `split` wrote; of the phrase rows nothing is read."""
+        """Open one part of what `split` wrote; phrase rows are read only for docids that were added later."""
         content, folder = shards.check(number), shards.parts[number]
         rows = HeadRows.load(folder / HEAD, verify=False)
         with contextlib.nullcontext() if mapped else in_memory():
@@ -90,6 +90,7 @@ class Part:
                 content | {"fusion": manifest.fusion_of(content, sources)},
                 table,
                 lambda priors, log_z: QueryScorer(rows, log_z, priors, rule),
+                rows,
                 shortlist=False,
                 warm_up=warm_up,
             )

@@ -32,11 +32,14 @@ from pixnar.errors import FileFormatError, PixnarError
 from pixnar.evidence.bm25 import Bm25
 from pixnar.evidence.documents import DocumentEvidence
 from pixnar.evidence.vectors import DocidVectors
+from pixnar.head import HeadRows
+from pixnar.head.factors import DocidFactors
 from pixnar.index.files import (
     BM25_FILE,
     DOCIDS,
     ENCODER,
     EVIDENCE,
+    FACTORS,
     HEAD,
     PRIORS,
     SHORTLIST,
@@ -320,10 +323,12 @@ class _Whole:
     evidence: DocumentEvidence | None
     bm25: Bm25 | None
     vectors: DocidVectors | None
+    factors: DocidFactors | None
 
     @classmethod
     def open(cls, folder: Path) -> _Whole:
         content, table = read_manifest(folder), DocidTable.open(folder / DOCIDS)
+        rows = HeadRows.load(folder / HEAD, verify=False)
 
         def there(name: str, load: Callable[[Path], Any]) -> Any:
             return load(folder / name) if (folder / name).exists() else None
@@ -336,6 +341,7 @@ class _Whole:
             there(EVIDENCE, lambda path: DocumentEvidence.load(path, table.vocabulary, verify=False)),
             there(BM25_FILE, lambda path: Bm25.load(path, verify=False)),
             there(VECTORS, lambda path: DocidVectors.load(path, verify=False)),
+            there(FACTORS, lambda path: DocidFactors.load(path, rows, content["slots"])),
         )
 
     def cut(self, parts: int) -> str:
@@ -359,6 +365,8 @@ class _Whole:
             self.bm25.part(places).save(part / BM25_FILE)
         if self.vectors is not None:
             self.vectors.part(places).save(part / VECTORS)
+        if self.factors is not None:
+            self.factors.of_table(DocidTable.open(part / DOCIDS).snapshot().table).save(part / FACTORS)
         for name in _SHARED:
             if (self.folder / name).is_dir():
                 (part / name).mkdir()

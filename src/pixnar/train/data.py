@@ -73,6 +73,13 @@ class TrainingData(Names):
             out[lengths == t, t] = len(self.vocabulary)
         return torch.from_numpy(out)
 
+    def cut_tokens(self, slots: int) -> EncodedBatch:
+        """The docids as search sees them: each one's first `slots` tokens."""
+        if int(self.tokens.lengths.max(initial=0)) <= slots:
+            return self.tokens
+        ids, owner = self.rows(np.arange(len(self.docids)), slots)
+        return EncodedBatch(ids.astype(np.uint32), np.searchsorted(owner, np.arange(len(self.docids) + 1)))
+
     def rows(self, docids: Ints, most: int) -> tuple[Ints, Ints]:
         """All tokens of some docids, each docid's first `most`, and the position in `docids` that each belongs to."""
         places, owner = gathered(self.tokens.offsets[docids], np.minimum(self.tokens.lengths[docids], most))
