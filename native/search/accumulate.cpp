@@ -90,7 +90,7 @@ class Accumulation {
     // Takes the docids of a class that were met, and leaves zeros behind.
     void take(uint32_t s, const LengthClass& in) {
         if (in.begin == in.end) return;
-        const Segment& segment = shelf_.segments[s];
+        const Factors* const factors = shelf_.segments[s].factors;
         const double per_sum = 1.0 / query_.divisor(in.length);
         for (uint32_t word = in.begin / 64; word <= (in.end - 1) / 64; ++word) {
             uint64_t bits = scratch_.touched[word];
@@ -99,7 +99,8 @@ class Accumulation {
             scratch_.touched[word] &= ~bits;
             for (; bits != 0; bits &= bits - 1) {
                 const uint32_t row = word * 64 + static_cast<uint32_t>(std::countr_zero(bits));
-                const double score = scratch_.sums[row] * per_sum * segment.factor(row);
+                double score = scratch_.sums[row] * per_sum;
+                if (factors != nullptr) score *= (*factors)[row];
                 scratch_.sums[row] = 0;
                 most_ = std::max(most_, score);
                 scratch_.met.push_back({{s, row}, score});

@@ -244,6 +244,19 @@ def test_adding_up_equals_the_reference(data: st.DataObject) -> None:
             assert found.hits == other.hits  # to the bit, ties included
 
 
+def test_adding_up_where_scores_are_far_apart() -> None:
+    """What is allowed weighs nothing in short floats beside the best docid, which is not."""
+    table = DocidTable.in_memory({(1,): ["far"], (2,): ["a"], (3,): ["b"], (4,): ["c"]}, VOCAB_SIZE)
+    decoder = Decoder(table, slots=1, floor=np.zeros(VOCAB_SIZE, np.float32))
+    for most in (50.0, 200.0, 2000.0):
+        scores = SlotScores.sparse([([1, 2, 3, 4], [most, 1.0, 3.0, 2.0])], ends=[0.0])
+        for k in (1, 2, 3):
+            how: dict[str, Any] = {"order": "any", "aggregate": "logsumexp", "allow": ["a", "b", "c"]}
+            added = decoder.documents(scores, k, engine="accumulate", **how)
+            assert added.hits == decoder.documents(scores, k, engine="brute", **how).hits
+            assert added.doc_ids == ["b", "c", "a"][:k]
+
+
 def test_adding_up_is_not_for_everything() -> None:
     table = DocidTable.in_memory({(1, 2): ["d1"], (3,): ["d2"]}, VOCAB_SIZE)
     scores = SlotScores.sparse([([1], [2.0]), ([], [])], ends=[0.0, 0.0])
