@@ -219,7 +219,7 @@ def opened(where: Path, *, warm_up: bool = False) -> Engine:
     def scorer(priors: Priors, log_z: NDArray[np.float32]) -> QueryScorer:
         return QueryScorer(rows, log_z, priors, rule)
 
-    return open_engine(where, content, table, scorer, warm_up=warm_up)
+    return open_engine(where, content, table, scorer, rows, warm_up=warm_up)
 
 
 def _measure(where: Path) -> dict[str, float]:

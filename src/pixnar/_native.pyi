@@ -230,7 +230,11 @@ class Shelf:
     def named(self, segment: int, row: int, allowed: NDArray[np.uint64] | None) -> NDArray[np.uint32]: ...
 
 def bag_sums(
-    ids: NDArray[np.uint32], offsets: NDArray[np.int64], rows: NDArray[np.float32], out: NDArray[np.float32], threads: int
+    ids: NDArray[np.uint32],
+    offsets: NDArray[np.int64],
+    rows: NDArray[np.float32],
+    out: NDArray[np.float32],
+    threads: int,
 ) -> None: ...
 def bag_scatter(
     ids: NDArray[np.uint32],
@@ -240,7 +244,11 @@ def bag_scatter(
     threads: int,
 ) -> None: ...
 def bag_gram(
-    ids: NDArray[np.uint32], offsets: NDArray[np.int64], rows: NDArray[np.float32], out: NDArray[np.float32], threads: int
+    ids: NDArray[np.uint32],
+    offsets: NDArray[np.int64],
+    rows: NDArray[np.float32],
+    out: NDArray[np.float32],
+    threads: int,
 ) -> None: ...
 def head_paths() -> list[str]: ...
 def use_head_path(name: str) -> str: ...

@@ -79,5 +79,5 @@ def test_what_cannot_be(wrong: dict[str, Any]) -> None:
 
 
 def test_an_unknown_dial() -> None:
-    with pytest.raises(PixnarError, match=r"no dial 'lengthnorm': dials are aggregate, copy, .*scale"):
+    with pytest.raises(PixnarError, match=r"no setting 'lengthnorm': settings are aggregate, copy, .*scale"):
         ScoreRule.from_dict({"lengthnorm": 1})

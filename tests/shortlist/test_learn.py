@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from pixnar.model.head import PhraseHead
+from pixnar.model.kmeans import assign, kmeans
 from pixnar.model.losses import shortlist_loss
 from pixnar.model.optim import RowAdam
 from pixnar.shortlist import Shortlist, token_lists
-from pixnar.model.kmeans import assign, kmeans
 from pixnar.shortlist.learn import Options, _batches, _dense, _problem, _revive, learn, start
 
 TOPICS, TOKENS, WIDTH = 6, 20, 24  # topics, tokens of each, width

@@ -244,12 +244,17 @@ def test_full_or_sampled(made: World) -> None:
 
 
 def test_schedule() -> None:
-    assert [schedule(step, 8, 2, "linear") for step in range(8)] == pytest.approx(
-        [0.5, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]
-    )
-    assert [schedule(step, 8, 4, "constant") for step in range(6)] == [0.25, 0.5, 0.75, 1, 1, 1]
-    assert [schedule(step, 0, 0, "linear") for step in range(3)] == [1, 1, 1]
-    assert all(0 < schedule(step, 5, 50, "linear") <= 1 for step in range(5))
+    def by_steps(total: int, warmup: int, kind: str) -> list[float]:
+        return [schedule(step, step / total, total, warmup, kind) for step in range(total)]
+
+    falling = [0.5, 1] + [(20 - step) / 18 for step in range(2, 20)]
+    assert by_steps(20, 2, "linear") == pytest.approx(falling)
+    assert by_steps(40, 4, "constant")[:6] == [0.25, 0.5, 0.75, 1, 1, 1]
+    assert by_steps(40, 1000, "constant")[:6] == [0.25, 0.5, 0.75, 1, 1, 1]  # a tenth of the run at most
+    assert by_steps(3, 0, "constant") == [1, 1, 1]
+    assert all(0 < rate <= 1 for rate in by_steps(5, 50, "linear"))
+    assert [schedule(step, 0.2, 0, 50, "linear") for step in (5, 500)] == pytest.approx([0.8 / 0.9] * 2)
+    assert schedule(5, 0.01, 0, 50, "linear") == pytest.approx(0.12)
 
 
 def test_a_large_seed(made: World, tmp_path: Path) -> None:

@@ -148,9 +148,9 @@ class _Run:
         encoder.train()
         torch.manual_seed((tuning.seed * 1_000_003 + done) % 2**63)  # dropout: the same in every run
         inputs, targets, others = self.sides.batch(self.pairs.batch(done, tuning.batch))
-        warmup = min(tuning.warmup, total // 10) if total else tuning.warmup
+        part = done / total if total else 0.0
         for group in self.optimizer.param_groups:
-            group["lr"] = tuning.learning_rate * schedule(done, total, warmup, "linear")
+            group["lr"] = tuning.learning_rate * schedule(done, part, total, tuning.warmup, "linear")
         if len(inputs) < 2:
             return 0.0
         left, right = (encoder(*encoder.padded(encoder.pieces(side))) for side in (inputs, targets))

@@ -46,7 +46,7 @@ def open_engine(
     shortlist: bool = True,
     warm_up: bool = False,
 ) -> Engine:
-    """The engine of an index folder with this manifest and these phrase rows; `scorer` is made from priors and log Z."""
+    """The engine of an index folder with this manifest and these phrase rows; `scorer` takes priors and log Z."""
     (priors, log_z), units = read_priors(where / PRIORS, verify=False), read_units(where / UNITS, verify=False)
     if len(priors.tokens) != table.vocab_size:
         raise FileFormatError(f"{where}: {len(priors.tokens)} priors, the docid table has {table.vocab_size} tokens")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ class Docids:
     tokens: EncodedBatch
     vectors: NDArray[Any]
     pieces: bool = True  # phrases also have the rows of their word pieces
-    options: SolveOptions = SolveOptions()
+    options: SolveOptions = field(default_factory=SolveOptions)
     folder: Path | None = None
 
 

@@ -121,18 +121,18 @@ class LazyAdam(torch.optim.Optimizer):
             group["steps"] += 1
             for rows in group["params"]:
                 if rows.grad is not None:
-                    self._move(rows, group)
+                    self._move(rows, rows.grad, group)
 
-    def _move(self, rows: Tensor, group: dict[str, Any]) -> None:
+    def _move(self, rows: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         state = self.state[rows]
         if not state:
             state["mean"], state["square"] = torch.zeros_like(rows), torch.zeros_like(rows)
         steps = group["steps"]
-        if rows.grad.is_sparse:
-            merged = rows.grad.coalesce()
+        if grad.is_sparse:
+            merged = grad.coalesce()
             ids, grads = merged.indices()[0], merged.values()
         else:
-            ids, grads = torch.arange(len(rows), device=rows.device), rows.grad
+            ids, grads = torch.arange(len(rows), device=rows.device), grad
         mean = state["mean"][ids].lerp_(grads, 1 - group["beta1"])
         square = state["square"][ids].mul_(group["beta2"]).addcmul_(grads, grads, value=1 - group["beta2"])
         state["mean"][ids], state["square"][ids] = mean, square

@@ -17,7 +17,7 @@ class MlpSlots(nn.Module):
 
     The networks start at zero, so an untrained model scores phrases by their similarity to the query. x_0 has a network
     of its own: ranking documents trains it, and predicting the tokens of single places does not disturb it.
-    `center` is the mean of u_t over the training inputs, so that a token scores above 0 where it is likelier than usual.
+    `center` is the mean of u_t over training inputs, so that a token scores above 0 where it is likelier than usual.
     """
 
     def __init__(self, width: int, slots: int, hidden: int = 1024, start_scale: float = START_SCALE) -> None:

@@ -104,7 +104,10 @@ class Train:
     l2: float = dial(0.25, "weight of: slot 0 says all tokens of the docid, in any order", 0, 1e6)
     l3: float = dial(1.0, "weight of: (log Z)² is small, so that scores need no sum over the vocabulary", 0, 1e6)
     ranking: float = dial(
-        1.0, "weight of: the right document scores above others (score probability; the composed score always ranks)", 0, 1e6
+        1.0,
+        "weight of: the right document scores above others (score probability; the composed score always ranks)",
+        0,
+        1e6,
     )
     negatives: int = dial(
         3, "documents near to each input that the right one must also beat; 0: only those of the batch", 0, 1024
@@ -166,7 +169,7 @@ class Scoring:
 
     score: str = dial(
         "composed",
-        "composed: products of the query with the phrase rows, added up and divided by the length of the docid's vector; "
+        "composed: products of the query with the phrase rows, summed and divided by the length of the docid's vector; "
         "probability: log probabilities of the tokens, corrected by priors. Training follows it",
         words=("composed", "probability"),
     )

@@ -33,7 +33,8 @@ def own_bonus(own: NDArray[np.integer], priors: Priors, rule: ScoreRule) -> NDAr
     """What the composed score adds for each n-gram of the query that is a token: copy · idf, idf = −log p(v)."""
     if not rule.copy:
         return None
-    return (-rule.copy * priors.tokens[own]).astype(np.float32)
+    bonus: NDArray[np.float32] = (-rule.copy * priors.tokens[own]).astype(np.float32)
+    return bonus
 
 
 def floors(priors: Priors, rule: ScoreRule) -> NDArray[np.float32] | None:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pixnar.model.head import PhraseHead
+from pixnar.model.kmeans import assign, kmeans
 from pixnar.model.losses import PADDING, Sample, Sampler, shortlist_loss
 from pixnar.model.optim import RowAdam
 from pixnar.progress import Progress
-from pixnar.model.kmeans import assign, kmeans
 from pixnar.shortlist.lists import LEAST_MEMBERS, defaults
 
 FULL_UP_TO = 70_000  # tokens: beyond, Z is estimated from a sample

@@ -2,14 +2,14 @@
 
 A batch of inputs (docids and train queries) is ranked against candidate documents: those of the batch, and for every
 input some documents of its nearest docids. A document's score is the log of the sum of exp over its docids, never
-counting the input itself; the loss is the cross-entropy of the right document. Beside it, the slots x_1 … x_s learn to
-predict the tokens of a sibling docid place by place (l1, l3), and x_0 all of them (l2), with the phrase rows held fixed:
-rows compose documents, and the places must not pull them apart.
+counting the input itself; the loss is the cross-entropy of the right document. Beside it, the slots x_1 … x_s learn
+to predict the tokens of a sibling docid place by place (l1, l3), and x_0 all of them (l2), with the phrase rows held
+fixed: rows compose documents, and the places must not pull them apart.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -46,7 +46,7 @@ class RankingOptions:
     mine_every: int = 300  # steps after which negatives are mined again by the model
     slot_examples: int = 32  # inputs of a batch that also train the slots
     sample: int = 1024  # tokens over which the slots' softmax is estimated
-    weights: Weights = Weights()
+    weights: Weights = field(default_factory=Weights)
     teacher: float = 0.0  # weight of the divergence from the ranking by the encoder's own vectors
 
 
@@ -138,7 +138,8 @@ class RankingStep:
         columns = random.integers(0, near.shape[1], (len(near), self.options.negatives))
         docids = np.take_along_axis(near, columns, 1).ravel()
         first, last = self._first[docids], self._first[docids + 1]
-        return self._named[first + random.integers(0, np.maximum(last - first, 1))]
+        chosen: Ints = self._named[first + random.integers(0, np.maximum(last - first, 1))]
+        return chosen
 
     def _mine(self, step: int, size: int) -> None:
         """At the start of a round: the nearest docids of all inputs that the round has."""
@@ -162,7 +163,7 @@ class RankingStep:
 
     @torch.no_grad()
     def _x0(self, inputs: Ints, at_once: int = 4096) -> Floats:
-        """x_0 of inputs; by the vectors that were kept of them, which fine-tuning of the encoder leaves a little behind."""
+        """x_0 of inputs, by their kept vectors, which fine-tuning of the encoder leaves a little behind."""
         was_training = self.model.training
         self.model.eval()
         parts = []
@@ -309,12 +310,10 @@ def compose(head: PhraseHead, data: TrainingData, docids: Ints, slots: int) -> T
     ids, places = np.unique(tokens, return_inverse=True)
     offsets = np.searchsorted(owner, np.arange(len(docids)))
     rows = head.rows_of(torch.from_numpy(ids).to(device))
-    sums = F.embedding_bag(
-        torch.from_numpy(places).to(device), rows, torch.from_numpy(offsets).to(device), mode="sum"
-    )
+    sums = F.embedding_bag(torch.from_numpy(places).to(device), rows, torch.from_numpy(offsets).to(device), mode="sum")
     return F.normalize(sums, dim=1)
 
 
 def _shared_gradient(x: Tensor, processes: int) -> Tensor:
-    """The same x, whose gradient is divided by the number of processes: all compute it whole, and theirs is added up."""
+    """The same x with its gradient divided by the processes: each computes all of it, and the sum is taken."""
     return x if processes == 1 else x.detach() + (x - x.detach()) / processes
