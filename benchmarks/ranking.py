@@ -196,7 +196,7 @@ def _corpus(
     rule = bench.tuned(model, rule, ["prior_weight", "copy", "length_norm", "aggregate"])
     note("+ ranking loss", bench.by_docids(model, rule))
     facts["rule"] = rule.to_dict()
-    shortlist = make_shortlist(model, bench.data, ShortlistWish(minutes=1.0), seed)
+    shortlist = make_shortlist(model, bench.data, ShortlistWish(minutes=1.0), rule, seed)
     sizes = [len(q.tokens) for q in _with(bench.engine(model, rule), shortlist, bench, model) if q.tokens is not None]
     facts["shortlist"] = {
         "m": len(shortlist.c),

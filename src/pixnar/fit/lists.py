@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 from pixnar.model.head import PhraseHead
 from pixnar.model.losses import PADDING
 from pixnar.model.nar import Nar
+from pixnar.model.sharded import ShardedHead
 from pixnar.progress import Progress
 from pixnar.recipe import Shortlist as Wish
+from pixnar.scoring import ScoreRule
 from pixnar.shortlist.learn import Options, learn
 from pixnar.shortlist.lists import Shortlist, defaults, token_lists
 from pixnar.train.data import TrainingData
@@ -18,6 +20,7 @@ from pixnar.train.data import TrainingData
 _EXAMPLES = 100_000  # inputs that are looked at, at most
 _SIBLINGS = 4  # docids whose tokens an input should find in its shortlist
 _TOKENS = 64
+_AT_ONCE = 65_536  # rows that are scaled at a time
 
 
 def examples(model: Nar, data: TrainingData, seed: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -53,16 +56,36 @@ def x0_of(model: Nar, data: TrainingData, inputs: NDArray[np.int64], batch: int 
     return out
 
 
+def standardised(head: PhraseHead, x0: NDArray[np.float32]) -> PhraseHead:
+    """A head under which a token's logit is how unusual its score x_0·w_v is: in standard deviations over inputs.
+
+    Lists are made of the tokens that are unusually good for a query, not of those that score high for every query.
+    """
+    centred = x0 - x0.mean(0)
+    covariance = centred.T.astype(np.float64) @ centred / max(1, len(x0) - 1)
+    covariance[np.diag_indices(len(covariance))] += 1e-6 * max(float(np.trace(covariance)), 1e-12) / len(covariance)
+    root = torch.from_numpy(np.linalg.cholesky(covariance).astype(np.float32)).to(head.rows.device)
+    rows = head.rows.detach().clone()
+    for begin in range(0, len(rows), _AT_ONCE):
+        part = rows[begin : begin + _AT_ONCE]
+        part /= (part @ root).norm(dim=1, keepdim=True).clamp(min=1e-6)
+    if head.world.size > 1:
+        return ShardedHead(rows, None, total=head.total, world=head.world)
+    return PhraseHead(rows)
+
+
 def make_shortlist(
-    model: Nar, data: TrainingData, wish: Wish, seed: int = 0, progress: Progress | None = None
+    model: Nar, data: TrainingData, wish: Wish, rule: ScoreRule, seed: int = 0, progress: Progress | None = None
 ) -> Shortlist:
     """Learn vectors c_i and list the best tokens of each; sizes that the recipe leaves open follow the vocabulary."""
     x0, targets = examples(model, data, seed)
-    return list_tokens(learn_vectors(model, x0, targets, wish, seed, progress), model.head, wish, len(x0))
+    composed = rule.score == "composed"
+    head = standardised(model.head, x0) if composed else model.head
+    return list_tokens(learn_vectors(head, x0, targets, wish, seed, progress), head, wish, len(x0), composed)
 
 
 def learn_vectors(
-    model: Nar,
+    head: PhraseHead,
     x0: NDArray[np.float32],
     targets: NDArray[np.int64],
     wish: Wish,
@@ -70,12 +93,12 @@ def learn_vectors(
     progress: Progress | None = None,
 ) -> NDArray[np.float32]:
     """The vectors c_i; all processes of a head in shards learn them together."""
-    m = min(wish.m or defaults(model.head.eos, len(x0))[0], len(x0))
-    return learn(x0, targets, model.head, Options(m=m, minutes=wish.minutes, seed=seed), progress)
+    m = min(wish.m or defaults(head.eos, len(x0))[0], len(x0))
+    return learn(x0, targets, head, Options(m=m, minutes=wish.minutes, seed=seed), progress)
 
 
-def list_tokens(c: NDArray[np.float32], head: PhraseHead, wish: Wish, count: int) -> Shortlist:
+def list_tokens(c: NDArray[np.float32], head: PhraseHead, wish: Wish, count: int, composed: bool) -> Shortlist:
     """The best tokens of each c_i, learned from so many examples, among all rows of a head."""
-    _, r, k = defaults(head.eos, count)
+    _, r, k = defaults(head.eos, count, composed=composed)
     r, k = min(wish.r or r, head.eos), wish.k or k
     return Shortlist(c, token_lists(c, *head.arrays(), r), min(k, len(c)))

@@ -21,7 +21,7 @@ from pixnar.evaluate.queries import Queries, read_queries
 from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.ngrams import Ngrams
 from pixnar.fit.folder import claim, forget
-from pixnar.fit.lists import examples, learn_vectors, list_tokens, make_shortlist
+from pixnar.fit.lists import examples, learn_vectors, list_tokens, make_shortlist, standardised
 from pixnar.fit.parts import start_rule, x_of
 from pixnar.fit.ship import ship
 from pixnar.fit.sources import Sources
@@ -411,14 +411,18 @@ class _Fit:
 
     def _list(self, model: Nar, data: TrainingData, wish: ShortlistWish, path: Path) -> None:
         if self.world.size == 1:
-            make_shortlist(model, data, wish, self.recipe.train.seed, self.progress).save(path)
+            rule = start_rule(self.recipe)
+            make_shortlist(model, data, wish, rule, self.recipe.train.seed, self.progress).save(path)
             return
         shard = Nar.from_pretrained(self._model_path(), self.world) if self.world.first else model
         shard.to(self.world.device(pick_device(self.recipe.train.device)))
         x0, targets = examples(shard, data, self.recipe.train.seed)
-        c = learn_vectors(shard, x0, targets, wish, self.recipe.train.seed, self.progress)
+        composed = self.recipe.scoring.score == "composed"
+        listed = standardised(shard.head, x0) if composed else shard.head
+        c = learn_vectors(listed, x0, targets, wish, self.recipe.train.seed, self.progress)
         if self.world.first:
-            list_tokens(c, model.head, wish, len(x0)).save(path)
+            whole = standardised(model.head, x0) if composed else model.head
+            list_tokens(c, whole, wish, len(x0), composed).save(path)
         self.world.wait()
 
     def engine(

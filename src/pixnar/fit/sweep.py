@@ -15,7 +15,7 @@ from pixnar.corpus import open_corpus
 from pixnar.encode.folder import FP32
 from pixnar.errors import CorpusError
 from pixnar.evaluate.queries import read_queries
-from pixnar.fit.lists import examples
+from pixnar.fit.lists import examples, standardised
 from pixnar.fit.run import default_cache
 from pixnar.fit.tune import docid_mrr
 from pixnar.index import Index
@@ -97,19 +97,21 @@ def sweep_index(
         return float(np.mean(times))
 
     x0, targets = examples(model, data, 0)
-    m, r, _ = defaults(len(data.vocabulary), len(x0))
+    composed = engine.scorer.rule.score == "composed"
+    head = standardised(model.head, x0) if composed else model.head
+    m, r, _ = defaults(len(data.vocabulary), len(x0), composed=composed)
     vectors = []
     for size in ms or [m]:
         options = Options(m=size, minutes=minutes)
         vectors += [
-            (KMEANS, start(x0, options, model.head)),
-            (LEARNED, learn(x0, targets, model.head, options, progress)),
+            (KMEANS, start(x0, options, head)),
+            (LEARNED, learn(x0, targets, head, options, progress)),
         ]
     rows = sweep(
         x[:, 0],
         _needed(data, dev.relevant),
         vectors,
-        *model.head.arrays(),
+        *head.arrays(),
         r=list(rs) or [max(1, r // 4), max(1, r // 2), r],
         k=list(ks),
         extra=[query.own for query in asked],

@@ -24,19 +24,21 @@ VERSION = 1
 PAPER = (4096, 20_000, 5)  # m, r, k of the paper
 SHARE = 0.03  # of the vocabulary in each list, below the paper's r
 SHORT_K = 8  # lists a query takes where they are shorter
+COMPOSED = (0.015, 5)  # share and k under the composed score
 LEAST_MEMBERS = 8  # examples for each vector c_i, at least; fewer cannot teach it a list
 
 
-def defaults(vocabulary: int, examples: int) -> tuple[int, int, int]:
+def defaults(vocabulary: int, examples: int, *, composed: bool = False) -> tuple[int, int, int]:
     """m, r and k for a vocabulary and a number of training examples.
 
-    r is 3 % of V, at most the paper's 20,000, with which k is the paper's 5. Of shorter lists a query takes 8. They
-    overlap: the shortlist is less than half of k · r.
+    r is 3 % of V (1.5 % under the composed score), at most the paper's 20,000, with which k is the paper's 5. Of
+    shorter lists a query takes 8 (5). They overlap: the shortlist is less than k · r.
     """
     most, length, k = PAPER
-    r = max(1, min(length, round(SHARE * vocabulary)))
+    share, few = COMPOSED if composed else (SHARE, SHORT_K)
+    r = max(1, min(length, round(share * vocabulary)))
     m = min(most, max(1, examples // LEAST_MEMBERS))
-    return m, r, min(k if r == length else SHORT_K, m)
+    return m, r, min(k if r == length else few, m)
 
 
 def token_lists(

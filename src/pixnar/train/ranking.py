@@ -150,8 +150,7 @@ class RankingStep:
         self._round = step // every
         if not fresh and self.mined is not None:
             return  # resumed in the middle of a round: the checkpoint has what was mined
-        last = (self._round + 1) * every
-        inputs = np.unique(np.concatenate([self.pairs.batch(s, size).inputs for s in range(step, last)]))
+        inputs = self._inputs_of_round(step, (self._round + 1) * every, size)
         pool = pool_of(len(self.data.docids), self.seed)
         if self._round == 0 and self.data.vectors is not None:
             x, d = self.data.vectors[inputs].astype(np.float32), self.data.vectors[pool].astype(np.float32)
@@ -160,6 +159,12 @@ class RankingStep:
         near = pool[nearest(x, d, _NEAR, seed=self.seed)]
         world = self.model.head.world
         self.mined = inputs, world.tell_array(near)
+
+    def _inputs_of_round(self, step: int, end: int, size: int) -> Ints:
+        """The inputs of steps up to `end`: all of the corpus, where these are a whole epoch."""
+        if end - step >= self.pairs.steps_per_epoch(size):
+            return np.unique(self._names[0])
+        return np.unique(np.concatenate([self.pairs.batch(s, size).inputs for s in range(step, end)]))
 
     @torch.no_grad()
     def _x0(self, inputs: Ints, at_once: int = 4096) -> Floats:

@@ -1,0 +1,292 @@
+"""What each step of the model is worth: from phrases read alone to ranked documents, by docids alone, on dev.
+
+    python -m pixnar.benchmarks.steps CORPUS … --steps 1200 --seeds 3 --json steps.json [--plot steps.png]
+
+No copy term and no fusion but in the last row. Every trained row takes the weights of its last step, so nothing is
+chosen on the queries that are reported; the last row's copy weight is chosen on the other half of them.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pixnar.baselines.bi_encoder import Tuning, fine_tune
+from pixnar.baselines.entries import Entries
+from pixnar.corpus import Corpus, open_corpus
+from pixnar.docids import DocidTable, build_table
+from pixnar.evaluate.environment import environment
+from pixnar.evaluate.metrics import mrr_at
+from pixnar.evaluate.queries import Queries, read_queries
+from pixnar.evidence.ngrams import Ngrams
+from pixnar.evidence.vectors import DocidVectors
+from pixnar.fit.lists import make_shortlist
+from pixnar.fit.parts import x_of
+from pixnar.fit.run import default_cache
+from pixnar.index.engine import Engine, Query, scorer_of
+from pixnar.index.units import Units
+from pixnar.model.build import Docids, build_model, calibrate
+from pixnar.model.encoder import MINILM, Encoder
+from pixnar.model.features import FeatureCache
+from pixnar.model.nar import Nar
+from pixnar.model.slots import MlpSlots
+from pixnar.model.solve import SolveOptions
+from pixnar.recipe import Recipe
+from pixnar.recipe import Shortlist as ShortlistSettings
+from pixnar.scoring import COMPOSED_RULE, Priors, ScoreRule
+from pixnar.storage import atomic_write
+from pixnar.train.data import TrainingData
+from pixnar.train.loop import train
+from pixnar.vocab import Vocabulary
+
+NEVER = 1 << 30
+COPIES = (0.0, 0.02, 0.05, 0.1, 0.2)
+Figures = dict[str, float]
+
+
+@dataclass
+class _Bench:
+    """One corpus, read and encoded once."""
+
+    data: TrainingData
+    table: DocidTable
+    features: FeatureCache
+    dev: Queries
+    pooled: Any
+    slots: int
+    priors: Priors
+    folder: Path
+    steps: int
+    live_steps: int
+
+    def model(self, head: str, *, pieces: bool = False, seed: int = 0) -> Nar:
+        """An untrained model."""
+        assert self.data.vectors is not None
+        vectors = self.data.vectors[: len(self.data.docids)]
+        solved = Docids(tokens=self.data.cut_tokens(self.slots), vectors=vectors, pieces=pieces, options=SolveOptions())
+        docids = solved if head == "solved" else None
+        model = build_model(
+            self.data.vocabulary, self.features, self.priors, slots=self.slots, head=head, seed=seed, docids=docids
+        )
+        assert isinstance(model.slots, MlpSlots)
+        model.slots.center_on(torch.from_numpy(vectors[:: max(1, len(vectors) // 4096)].astype(np.float32)))
+        return model
+
+    def trained(self, seed: int, *, pieces: bool, live: bool = False, **changes: Any) -> tuple[Nar, list[Figures]]:
+        """A model after its last step, and its figures while it was trained."""
+        model = self.model("solved", pieces=pieces, seed=seed)
+        steps = self.steps + (self.live_steps if live else 0)
+        options = replace(
+            Recipe().train,
+            steps=steps,
+            seed=seed,
+            patience=0,
+            fine_tune=self.live_steps / steps if live else 0.0,
+            evaluate_every=max(1, steps // 8),
+            **changes,
+        )
+        curve: list[Figures] = []
+
+        def evaluate(current: Nar) -> float:
+            seconds = sum(row["seconds"] for row in curve)
+            now = self.figures(current, COMPOSED_RULE, live=live)
+            curve.append(now | {"at": time.monotonic() - began - seconds, "seconds": now.pop("took")})
+            return float(len(curve))  # the last one is kept, whatever it is
+
+        with tempfile.TemporaryDirectory(dir=self.folder) as home:
+            began = time.monotonic()
+            train(model, self.data, options, COMPOSED_RULE, self.priors, folder=Path(home), evaluate=evaluate)
+        return model.eval(), curve
+
+    def engine(self, model: Nar, rule: ScoreRule) -> Engine:
+        """Searches by docids alone."""
+        scorer = scorer_of(model, self.priors, rule)
+        return Engine(self.table, scorer, Ngrams(self.data.vocabulary), Units.of(self.data.doc_ids))
+
+    def queries(self, model: Nar, engine: Engine, live: bool = False) -> list[Query]:
+        """The dev queries."""
+        x = x_of(model.eval(), self.dev.texts, None if live else self.pooled)
+        return engine.queries(self.dev.texts, x, self.pooled)
+
+    def ranked(self, engine: Engine, queries: Sequence[Query]) -> list[list[str]]:
+        """The best documents of each query."""
+        return engine.spread(lambda s: [hit.doc_id for hit in engine.decode(s, 100)], engine.slot_scores(queries))
+
+    def figures(self, model: Nar, rule: ScoreRule, *, live: bool = False) -> Figures:
+        """MRR@10 and R@100 by docids alone."""
+        began = time.monotonic()
+        engine = self.engine(model, rule)
+        found = self.ranked(engine, self.queries(model, engine, live))
+        return self.measured(found) | {"took": time.monotonic() - began}
+
+    def measured(self, found: Sequence[Sequence[str]]) -> Figures:
+        """MRR@10 and R@100 in percent."""
+        shares = [len(set(hits) & wanted) / len(wanted) for hits, wanted in zip(found, self.dev.relevant, strict=True)]
+        return {"MRR@10": 100 * mrr_at(found, self.dev.relevant, 10), "R@100": 100 * float(np.mean(shares))}
+
+    def copied(self, model: Nar, live: bool) -> Figures:
+        """With the copy term, whose weight is chosen on the other half of the queries."""
+        runs = {}
+        for copy in COPIES:
+            engine = self.engine(model, COMPOSED_RULE.with_(copy=copy))
+            runs[copy] = self.ranked(engine, self.queries(model, engine, live))
+        halves = [np.arange(len(self.dev)) % 2 == side for side in (0, 1)]
+        found: list[list[str]] = [[] for _ in self.dev.texts]
+        for own, other in (halves, halves[::-1]):
+            places = np.flatnonzero(other)
+            wanted = [self.dev.relevant[i] for i in places]
+            best = max(COPIES, key=lambda copy: mrr_at([runs[copy][i] for i in places], wanted, 10))
+            for i in np.flatnonzero(own):
+                found[i] = runs[best][i]
+        return self.measured(found)
+
+
+def _bench(source: Corpus, queries: int, steps: int, live_steps: int, cache: Path, folder: Path) -> _Bench:
+    vocabulary = Vocabulary.build((row.docid for row in source.docids()), size=131072)
+    table = build_table(source, vocabulary, folder / "table", spellings=False)
+    data = TrainingData.read(source, vocabulary)
+    features = FeatureCache(Encoder.load(MINILM), cache / "features", precision="int8")
+    data.vectors = features.vectors(data.docids)
+    if data.queries:
+        data.vectors = np.vstack([data.vectors, features.vectors(data.queries)])
+    dev = read_queries(source, "dev", queries)
+    slots = data.default_slots()
+    priors = Priors.count(data.token_counts()[:-1], data.tokens.lengths, slots)
+    pooled = features.vectors(dev.texts).astype(np.float32)
+    return _Bench(data, table, features, dev, pooled, slots, priors, folder, steps, live_steps)
+
+
+def _rows(bench: _Bench, seed: int, note: Callable[..., None]) -> None:
+    data = bench.data
+    if seed == 0:
+        assert data.vectors is not None
+        vectors = data.vectors[: len(data.docids)]
+        dense = DocidVectors.build(vectors, data.pair_docid, data.pair_document, len(data.doc_ids))
+        found, _ = dense.search(bench.pooled, 100)
+        note("dense, zero-shot", bench.measured([[data.doc_ids[i] for i in row] for row in found]))
+        note("phrases read alone", bench.figures(bench.model("encoder"), COMPOSED_RULE))
+        note("solved", bench.figures(bench.model("solved"), COMPOSED_RULE))
+    model, curve = bench.trained(seed, pieces=False, mine_every=NEVER, l1=0.0, l2=0.0, l3=0.0)
+    note("+ ranked", bench.figures(model, COMPOSED_RULE), curve)
+    model, curve = bench.trained(seed, pieces=True, mine_every=NEVER, l1=0.0, l2=0.0, l3=0.0)
+    note("+ hierarchical", bench.figures(model, COMPOSED_RULE), curve)
+    model, curve = bench.trained(seed, pieces=True, l1=0.0, l2=0.0, l3=0.0)
+    note("+ negatives mined again", bench.figures(model, COMPOSED_RULE), curve)
+    model, curve = bench.trained(seed, pieces=True)
+    note("+ slots beside it (l1, l2, l3)", bench.figures(model, COMPOSED_RULE), curve)
+    _slots(bench, model, note)
+    model, curve = bench.trained(seed, pieces=True, teacher=0.3)
+    note("+ distilled (dense teacher)", bench.figures(model, COMPOSED_RULE), curve)
+    live = bench.live_steps > 0
+    if live:
+        model, curve = bench.trained(seed, pieces=True, live=True)
+        note("+ fine-tuned", bench.figures(model, COMPOSED_RULE, live=True), curve)
+    note("+ copy", bench.copied(model, live))
+
+
+def _slots(bench: _Bench, model: Nar, note: Callable[..., None]) -> None:
+    """What x_t adds to x_0, how different the slots are, how calibrated, and what a shortlist costs."""
+    for order in ("slots", "any"):
+        rule = COMPOSED_RULE.with_(order=order)
+        note(f"  of these: order {order} (x_1 … x_s)", bench.figures(model, rule))
+    left = calibrate(model, x_of(model, bench.dev.texts[:256], bench.pooled[:256]))
+    raw = float(np.abs(left + model.log_z.numpy())[:, 1:].mean())
+    note("  of these: |log Z|", {"raw": raw, "calibrated": float(np.abs(left[:, 1:]).mean())})
+    x = x_of(model, bench.dev.texts[:256], bench.pooled[:256])
+    used = max(2, round(float(bench.data.tokens.lengths.mean())))
+    best = (torch.from_numpy(x[:, 1 : used + 1]) @ model.head.rows.detach()[:-1].t()).argmax(-1).numpy()
+    distinct = float(np.mean([len(set(row)) / used for row in best]))
+    note("  of these: slots", {"used": used, "share of distinct best tokens": distinct})
+    shortlist = make_shortlist(model, bench.data, ShortlistSettings(minutes=0.5), COMPOSED_RULE)
+    engine = bench.engine(model, COMPOSED_RULE)
+    engine.shortlist = shortlist
+    queries = bench.queries(model, engine)
+    size = float(np.mean([0 if query.tokens is None else len(query.tokens) for query in queries]))
+    share = 100 * size / len(bench.data.vocabulary)
+    note("  of these: shortlist", bench.measured(bench.ranked(engine, queries)) | {"% of V": share})
+
+
+def _tuned_dense(bench: _Bench, source: Corpus, minutes: float, seed: int) -> Figures:
+    """Fine-tuned dense retrieval over the same docids; its best weights are chosen on the dev queries themselves."""
+    encoder = Encoder.load(MINILM)
+    entries, texts = Entries.read(source, "docids")
+    fine_tune(encoder, bench.data, entries, texts, bench.dev, Tuning(minutes=minutes, seed=seed))
+    features = FeatureCache(encoder, None)
+    vectors = features.vectors(bench.data.docids)
+    dense = DocidVectors.build(vectors, bench.data.pair_docid, bench.data.pair_document, len(bench.data.doc_ids))
+    found, _ = dense.search(features.vectors(bench.dev.texts).astype(np.float32), 100)
+    return bench.measured([[bench.data.doc_ids[i] for i in row] for row in found])
+
+
+def main(
+    corpora: list[str],
+    steps: Annotated[int, typer.Option(help="Steps of training with a frozen encoder.")] = 1200,
+    live_steps: Annotated[int, typer.Option(help="Further steps that fine-tune the encoder; 0: no such row.")] = 0,
+    seeds: Annotated[int, typer.Option(help="Runs with other random numbers.")] = 3,
+    queries: Annotated[int, typer.Option(help="Dev queries.")] = 1000,
+    dense_minutes: Annotated[float, typer.Option(help="Minutes of fine-tuned dense retrieval; 0: no such row.")] = 0.0,
+    threads: Annotated[int, typer.Option(help="Threads of torch.")] = 1,
+    cache: Annotated[Path | None, typer.Option(help="Where vectors of texts are kept.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+) -> None:
+    """Measure every step on each corpus; figures are written after every row."""
+    torch.set_num_threads(threads)
+    console = Console()
+    results: dict[str, Any] = {"environment": environment(), "steps": steps, "queries": queries, "corpora": {}}
+    for corpus in corpora:
+        name = Path(corpus).name
+        rows: dict[str, list[Figures]] = {}
+        curves: dict[str, list[list[Figures]]] = {}
+        results["corpora"][name] = {"rows": rows, "curves": curves}
+
+        def note(
+            label: str,
+            figures: Figures,
+            curve: list[Figures] | None = None,
+            name: str = name,
+            rows: dict[str, list[Figures]] = rows,
+            curves: dict[str, list[list[Figures]]] = curves,
+        ) -> None:
+            kept = {key: round(value, 3) for key, value in figures.items() if key != "took"}
+            rows.setdefault(label, []).append(kept)
+            if curve is not None:
+                curves.setdefault(label, []).append(curve)
+            seconds = f"  {curve[-1]['at']:.0f} s" if curve else ""
+            console.print(f"{name:>14}  {label:<34} {kept}{seconds}", highlight=False)
+            if json_file:
+                with atomic_write(json_file) as file:
+                    file.write(json.dumps(results, indent=1).encode())
+
+        source = open_corpus(corpus)
+        with tempfile.TemporaryDirectory() as folder:
+            bench = _bench(source, queries, steps, live_steps, cache or default_cache(), Path(folder))
+            for seed in range(seeds):
+                _rows(bench, seed, note)
+                if dense_minutes:
+                    note("dense, fine-tuned", _tuned_dense(bench, source, dense_minutes, seed))
+        console.print(_table(name, rows))
+
+
+def _table(name: str, rows: dict[str, list[Figures]]) -> Table:
+    table = Table("step", "MRR@10", "R@100", title=name)
+    for label, runs in rows.items():
+        if "MRR@10" in runs[0]:
+            means = [np.mean([run[key] for run in runs]) for key in ("MRR@10", "R@100")]
+            spread = np.std([run["MRR@10"] for run in runs])
+            table.add_row(label, f"{means[0]:.1f} ± {spread:.1f}", f"{means[1]:.1f}")
+    return table
+
+
+if __name__ == "__main__":
+    typer.run(main)
