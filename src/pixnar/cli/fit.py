@@ -24,7 +24,7 @@ def fit(
         Path | None, typer.Option("--recipe", help="TOML file with every dial; see recipes/default.toml.")
     ] = None,
     paper: Annotated[
-        bool, typer.Option("--paper", help="The paper's own recipe, strictly: nothing beyond it.")
+        bool, typer.Option("--paper", help="The paper's recipe: random rows, its three losses, Σ log P.")
     ] = False,
     settings: Settings = None,
     minutes: Annotated[float | None, typer.Option(help="Time for training; the same as --set train.minutes=…")] = None,
@@ -42,9 +42,10 @@ def fit(
     threads: Threads = 0,
     json_file: JsonFile = None,
 ) -> None:
-    """Build an index: vocabulary, docid table, training, shortlist, and what dev says is best.
+    """Build an index: vocabulary, docid table, phrase rows, training, shortlist; the dev split selects settings.
 
-    Interrupted, it goes on where it stopped when started again with the same arguments.
+    It first prints how long it will take. Interrupted, it resumes when started again with the same arguments. Without
+    a limit (--minutes, or train.steps or train.epochs) training takes as long as the size of the corpus asks for.
 
     [bold]pixnar fit CORPUS -o INDEX --minutes 10[/bold]
 

@@ -27,13 +27,12 @@ from pixnar.vocab import Vocabulary, inspect
 
 DEMO_VOCABULARY_SIZE = 16_384
 TEST_QUERIES = 500
-STEPS = 300  # of training: half a minute where nothing else is going on
-MINUTES = 1.5  # … and what it may take where something is
+STEPS = 900  # of training: three quarters of a minute where nothing else is going on
+MINUTES = 2.0  # … and what it may take where something is
 
 _QUICK = (
     "train.dev_queries=200",
-    "train.softmax=sampled",  # many steps rather than dear ones
-    "train.patience=0",  # so few are not worth stopping early
+    "train.patience=0",
     "shortlist.minutes=0.3",
     "fuse.depth=100",
     "fuse.dev_queries=400",
@@ -132,8 +131,9 @@ class _Demo:
         else:
             self._begin(_TRAINING)
             self._tell(
-                f"A model learns, for {STEPS} steps or {self.minutes:g} minutes, which phrases other terms of a code "
-                "are made of. Before that, phrases and docids go through the encoder, once."
+                "Docids go through the encoder once. Phrase rows are solved so that they add up to these vectors. "
+                f"Then a model learns, for {STEPS} steps or {self.minutes:g} minutes, to rank the right code first "
+                "when it reads another term of it."
             )
             budget = (f"train.steps={STEPS}", f"train.minutes={self.minutes}")
             recipe = override(Recipe(), [f"vocab.size={DEMO_VOCABULARY_SIZE}", *budget, *_QUICK])

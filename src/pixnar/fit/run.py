@@ -20,6 +20,7 @@ from pixnar.evaluate.metrics import summary
 from pixnar.evaluate.queries import Queries, read_queries
 from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.ngrams import Ngrams
+from pixnar.fit.estimate import Estimate, estimate
 from pixnar.fit.folder import claim, forget
 from pixnar.fit.lists import examples, learn_vectors, list_tokens, make_shortlist, standardised
 from pixnar.fit.parts import start_rule, x_of
@@ -236,6 +237,7 @@ class _Fit:
             return self._whole(path)
         wish = self.recipe.model
         encoder = self._encoder(wish.encoder)
+        self.say(f"this fit takes {self._estimate(encoder, data, dev)}; interrupted, the same command resumes it")
         self.features = self._features(encoder, data, dev)
         options = self.recipe.train
         docids: Known | None = None
@@ -285,6 +287,24 @@ class _Fit:
                 file.write(json.dumps(self.report.facts).encode())
         model.save_pretrained(path)
         return model if self.world.size == 1 else self._whole(path)
+
+    def _estimate(self, encoder: Encoder, data: TrainingData, dev: Queries) -> Estimate:
+        """How long the stages from here on take."""
+        body: Any = encoder.body
+        weights = sum(p.numel() for p in body.parameters()) - sum(
+            p.numel() for p in body.get_input_embeddings().parameters()
+        )
+        phrases = 0 if self.recipe.model.head == "solved" and self.recipe.model.pieces else len(data.vocabulary)
+        return estimate(
+            self.recipe,
+            docids=len(data.docids),
+            tokens=len(data.tokens.ids),
+            texts=len(data.docids) + len(data.queries) + len(dev) + phrases,
+            weights=float(weights),
+            width=encoder.width,
+            minutes=self._train_options(data).minutes,
+            dev=len(dev),
+        )
 
     def _model_path(self) -> Path:
         return (self.folder if self.recipe.serve.keep_model else self.work) / MODEL
