@@ -17,7 +17,7 @@ def unit(count: int, width: int, seed: int, *, around: Floats | None = None, spr
     vectors = random.normal(size=(count, width))
     if around is not None:
         vectors = around[random.integers(0, len(around), count)] + spread * vectors / np.sqrt(width)
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), np.float32)
 
 
 def slow(inputs: Floats, docids: Floats, k: int) -> list[list[int]]:
