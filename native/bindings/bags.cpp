@@ -28,24 +28,25 @@ void check_bags(const In<int64_t>& offsets, size_t given) {
 }  // namespace
 
 void bind_bags(nb::module_& m) {
+    // `out` is never converted: the product would be written to the copy.
     m.def("bag_sums",
           [](const In<uint32_t>& ids, const In<int64_t>& offsets, const Dense& rows, const Changed& out, unsigned threads) {
               check_bags(offsets, out.shape(0));
               apply(ids, offsets, rows, out, threads, rows.shape(0), head::bag_sums);
           },
-          nb::arg("ids"), nb::arg("offsets"), nb::arg("rows"), nb::arg("out"), nb::arg("threads"));
+          nb::arg("ids"), nb::arg("offsets"), nb::arg("rows"), nb::arg("out").noconvert(), nb::arg("threads"));
     m.def("bag_scatter",
           [](const In<uint32_t>& ids, const In<int64_t>& offsets, const Dense& values, const Changed& out, unsigned threads) {
               check_bags(offsets, values.shape(0));
               apply(ids, offsets, values, out, threads, out.shape(0), head::bag_scatter);
           },
-          nb::arg("ids"), nb::arg("offsets"), nb::arg("values"), nb::arg("out"), nb::arg("threads"));
+          nb::arg("ids"), nb::arg("offsets"), nb::arg("values"), nb::arg("out").noconvert(), nb::arg("threads"));
     m.def("bag_gram",
           [](const In<uint32_t>& ids, const In<int64_t>& offsets, const Dense& rows, const Changed& out, unsigned threads) {
               if (rows.shape(0) != out.shape(0)) throw std::invalid_argument("the two arrays have different lengths");
               apply(ids, offsets, rows, out, threads, out.shape(0), head::bag_gram);
           },
-          nb::arg("ids"), nb::arg("offsets"), nb::arg("rows"), nb::arg("out"), nb::arg("threads"));
+          nb::arg("ids"), nb::arg("offsets"), nb::arg("rows"), nb::arg("out").noconvert(), nb::arg("threads"));
 }
 
 }  // namespace pixnar

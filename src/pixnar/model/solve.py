@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +37,15 @@ class SolveOptions:
 
     ridge: float = 1.0
     rounds: int = 60  # at most
-    tolerance: float = 2e-3  # stops when the residual is this share of the first one
+    tolerance: float = 2e-3  # a column stops when its residual is this share of the first one
     sample: int = 20_000_000  # docids that are used, at most: evenly spread over all of them
     threads: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.ridge > 0:
+            raise ValueError(f"ridge = {self.ridge}: give a number above 0")
+        if self.sample < 1:
+            raise ValueError(f"sample = {self.sample}: give a number of at least 1")
 
 
 @dataclass(frozen=True)
@@ -71,39 +77,60 @@ def solve_rows(
     file that is written every minute, a solve that was killed resumes there; it is removed at the end.
     """
     options = options or SolveOptions()
-    if start is not None and pieces is not None:
-        raise ValueError("rows with word pieces start at zero: give start or pieces, not both")
+    _check(tokens, vectors, size, pieces, start)
     problem = _Problem(_sampled(tokens, options.sample), size, pieces, options)
     b = problem.right_side(vectors, start, columns, _step(len(tokens.offsets) - 1, options.sample), progress)
     first = np.maximum(_dots(b, b), 1e-30)
-    x, r, d, done = np.zeros_like(b), b, np.zeros_like(b), 0
-    kept = _load(state, b.shape, options) if state else None
-    if kept:
-        x, r, d, done = kept
-    rz = _dots(r, r, problem.inverse) if done else np.zeros(b.shape[1])
+    now = _State(np.zeros_like(b), b, np.zeros_like(b), np.ones_like(first), 0)
+    kept = _load(state, b.shape, first, options) if state else None
+    x, r, d, rz, done = kept or now
     saved = time.monotonic()
-    residual = 1.0
-    while done < options.rounds:
+    squares = _dots(r, r)
+    residual = float(np.sqrt((squares / first).mean()))
+    while done < options.rounds and (left := squares > options.tolerance**2 * first).any():
         z = _dots(r, r, problem.inverse)
         _advance(d, z / np.maximum(rz, 1e-30) if done else None, r, problem.inverse)
         rz = z
         product = problem.product(d)
-        step = (rz / np.maximum(_dots(d, product), 1e-30)).astype(np.float32)
+        step = np.where(left, rz / np.maximum(_dots(d, product), 1e-30), 0.0).astype(np.float32)
         _add_scaled(x, d, step)
         _add_scaled(r, product, -step)
         done += 1
-        residual = float(np.sqrt((_dots(r, r) / first).mean()))
+        squares = _dots(r, r)
+        residual = float(np.sqrt((squares / first).mean()))
         if progress:
             progress(f"solving phrase rows: residual {residual:.4f}", done, options.rounds)
-        if residual < options.tolerance:
-            break
         if state and time.monotonic() - saved > _SAVE_SECONDS:
-            _save(state, (x, r, d), done, options)
+            _save(state, _State(x, r, d, rz, done), first, options)
             saved = time.monotonic()
     if state:
         state.unlink(missing_ok=True)
     rows = x[:size] if start is None else x[:size] + start[:, columns]
     return Solved(rows, x[size:], done, residual)
+
+
+class _State(NamedTuple):
+    """Where conjugate gradients are: solution, residual and direction, r·z of the round before, rounds done."""
+
+    x: Floats
+    r: Floats
+    d: Floats
+    rz: NDArray[np.float64]
+    done: int
+
+
+def _check(
+    tokens: EncodedBatch, vectors: NDArray[Any], size: int, pieces: EncodedBatch | None, start: Floats | None
+) -> None:
+    docids = len(tokens.offsets) - 1
+    if vectors.ndim != 2 or len(vectors) != docids:
+        raise ValueError(f"vectors of shape {vectors.shape} for {docids} docids")
+    if start is not None and pieces is not None:
+        raise ValueError("rows with word pieces start at zero: give start or pieces, not both")
+    if start is not None and start.shape != (size, vectors.shape[1]):
+        raise ValueError(f"start of shape {start.shape}, not {(size, vectors.shape[1])}")
+    if pieces is not None and len(pieces.offsets) - 1 != size:
+        raise ValueError(f"the word pieces of {len(pieces.offsets) - 1} tokens, not of {size}")
 
 
 class _Problem:
@@ -130,7 +157,7 @@ class _Problem:
         for begin in range(0, n, _AT_ONCE):
             end = min(n, begin + _AT_ONCE)
             some = slice(begin * step, (end - 1) * step + 1, step)
-            values = np.ascontiguousarray(vectors[some, columns], np.float32)
+            values = np.array(vectors[some, columns], np.float32, order="C")  # a copy: it is changed
             low, high = self._offsets[begin], self._offsets[end]
             ids, offsets = self._ids[low:high], self._offsets[begin : end + 1] - low
             if start is not None:
@@ -186,6 +213,8 @@ def _pieces_of(rows: int) -> Iterator[slice]:
 
 def _dots(a: Floats, b: Floats, weights: Floats | None = None) -> NDArray[np.float64]:
     """The products of the columns of a and b, rows weighted if asked for; in the same order every time."""
+    if a.shape[1] == 1:  # of a single column numpy would change the order
+        return _dots(np.repeat(a, 2, 1), np.repeat(b, 2, 1), weights)[:1]
     total = np.zeros(a.shape[1])
     for some in _pieces_of(len(a)):
         right = b[some] if weights is None else b[some] * weights[some, None]
@@ -206,18 +235,26 @@ def _add_scaled(x: Floats, d: Floats, factor: Floats) -> None:
         x[some] += d[some] * factor
 
 
-def _save(path: Path, arrays: tuple[Floats, Floats, Floats], done: int, options: SolveOptions) -> None:
-    meta = {"done": done, "shape": list(arrays[0].shape), "ridge": options.ridge}
-    named = dict(zip("xrd", (array.ravel() for array in arrays), strict=True))
-    write_container(path, _KIND, _VERSION, meta, named)
+def _save(path: Path, state: _State, first: NDArray[np.float64], options: SolveOptions) -> None:
+    meta = {"done": state.done, "shape": list(state.x.shape), "ridge": options.ridge}
+    arrays: dict[str, NDArray[Any]] = {
+        "x": state.x.ravel(),
+        "r": state.r.ravel(),
+        "d": state.d.ravel(),
+        "rz": state.rz,
+        "first": first,
+    }
+    write_container(path, _KIND, _VERSION, meta, arrays)
 
 
-def _load(path: Path, shape: tuple[int, ...], options: SolveOptions) -> tuple[Floats, Floats, Floats, int] | None:
+def _load(path: Path, shape: tuple[int, ...], first: NDArray[np.float64], options: SolveOptions) -> _State | None:
+    """A state of the same problem: its right side has the same norms to the bit."""
     try:
         found = read_container(path, _KIND, _VERSION)
-        if found.meta["shape"] != list(shape) or found.meta["ridge"] != options.ridge:
+        same = found.meta["shape"] == list(shape) and found.meta["ridge"] == options.ridge
+        if not same or not np.array_equal(found.arrays["first"], first):
             return None
         x, r, d = (np.array(found.arrays[name]).reshape(shape) for name in "xrd")
-        return x, r, d, int(found.meta["done"])
+        return _State(x, r, d, np.array(found.arrays["rz"]), int(found.meta["done"]))
     except (FileFormatError, KeyError, ValueError):
         return None  # none yet, or damaged: solved from the beginning

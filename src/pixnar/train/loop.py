@@ -334,6 +334,8 @@ class _Run:
             return
         tensors, state = checkpoint.load(found, verify=self.world.size == 1, rows=self._rows())
         self._put(tensors)
+        if isinstance(self.step_of, RankingStep) and "mined.near" in tensors:
+            self.step_of.mined = tensors["mined.inputs"].numpy(), tensors["mined.near"].numpy()
         self._kept = sum(state["done"])
         for name, optimizer in self.optimizers.items():
             start = f"optimizer.{name}."
@@ -366,8 +368,6 @@ class _Run:
         self.model.load_state_dict(own, strict=False)
         with torch.no_grad():
             self.step_of.ranking_scale.copy_(tensors["ranking_scale"])
-        if isinstance(self.step_of, RankingStep) and "mined.near" in tensors:
-            self.step_of.mined = tensors["mined.inputs"].numpy(), tensors["mined.near"].numpy()
 
     def _take_best(self) -> None:
         found = self._found(checkpoint.best)

@@ -61,7 +61,7 @@ def _by_clusters(inputs: Floats, docids: Floats, k: int, seed: int) -> Ints:
         known = torch.cat([ids[asking], own.expand(len(asking), -1)], 1)
         best[asking], places = scores.topk(k, dim=1)
         ids[asking] = known.gather(1, places)
-    return ids.numpy()
+    return torch.where(best == -torch.inf, ids[:, :1], ids).numpy()  # fewer than k: the nearest one again
 
 
 def _probed(inputs: Floats, centres: Tensor) -> Ints:

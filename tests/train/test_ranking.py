@@ -1,0 +1,505 @@
+"""Training by ranking: the loss against a slow twin, its gradients, its negatives, and the scores of search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pixnar.docids import DocidTable
+from pixnar.evidence.ngrams import Ngrams
+from pixnar.index.engine import Engine, scorer_of
+from pixnar.index.units import Units
+from pixnar.model.build import Docids, build_model
+from pixnar.model.encoder import Encoder
+from pixnar.model.features import FeatureCache
+from pixnar.model.losses import Sampler, Weights
+from pixnar.model.nar import Nar
+from pixnar.model.slots import MlpSlots
+from pixnar.scoring import COMPOSED_RULE
+from pixnar.train import log, neighbours, ranking
+from pixnar.train.pairs import Epoch
+from pixnar.train.ranking import RankingOptions, RankingStep, compose
+from tests.train.runs import SLOTS, World, losses, options, run, world
+
+SIZE = 12
+ONLY = Weights(0.0, 0.0, 0.0)
+Floats = NDArray[np.float32]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return world(tmp_path_factory.mktemp("world"), documents=9, docids=4)
+
+
+def model_of(made: World, *, pieces: bool = True) -> Nar:
+    """Solved rows with word pieces, and slots that differ."""
+    assert made.data.vectors is not None
+    docids = Docids(
+        tokens=made.data.cut_tokens(SLOTS), vectors=made.data.vectors[: len(made.data.docids)], pieces=pieces
+    )
+    features = FeatureCache(Encoder.load(made.encoder.name), None)
+    model = build_model(
+        made.data.vocabulary, features, made.priors, slots=SLOTS, head="solved", hidden=16, docids=docids
+    )
+    torch.manual_seed(4)
+    with torch.no_grad():
+        for parameter in model.slots.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+        if model.head.pieces is not None:
+            model.head.pieces.rows.add_(0.1 * torch.randn_like(model.head.pieces.rows))
+    return model.eval()
+
+
+def step_of(made: World, model: Nar | None = None, seed: int = 0, **changes: Any) -> RankingStep:
+    settings: dict[str, Any] = {"weights": ONLY, "mine_every": 5} | changes
+    pairs = made.data.pairs(seed=seed, self_share=0.3)
+    return RankingStep(model or model_of(made), made.data, pairs, RankingOptions(**settings), seed)
+
+
+def first_of(step: RankingStep, inputs: NDArray[np.int64]) -> Tensor:
+    slots = step.model.slots
+    assert isinstance(slots, MlpSlots)
+    return slots.first(step.pooled(inputs, False))
+
+
+def slow_vector(rows: NDArray[Any], tokens: NDArray[Any]) -> NDArray[np.float64]:
+    total = np.zeros(rows.shape[1])
+    for token in tokens[:SLOTS]:
+        total += rows[token]
+    return total / np.linalg.norm(total)
+
+
+def slow_loss(step: RankingStep, number: int) -> tuple[float, float, dict[str, int]]:
+    """The loss and the share of right answers, one docid of one document of one input at a time; what occurred."""
+    data, batch = step.data, step.pairs.batch(number, SIZE)
+    documents = step._candidates(batch, number).documents.tolist()
+    most = len(data.pair_docid) if step.options.all_documents else step.options.docids
+    drawn, offsets = step.pairs.siblings(documents, most, number)
+    rows = step.model.head.arrays()[0].astype(np.float64)
+    xs = first_of(step, batch.inputs).detach().double().numpy()
+    names: dict[int, set[int]] = {}
+    for i, document in zip(*step.data.names(), strict=True):
+        names.setdefault(int(i), set()).add(int(document))
+    total, hits = 0.0, 0
+    seen = {"itself": 0, "alone": 0, "also right": 0, "weighted": 0}
+    for x, own, right in zip(xs, batch.inputs.tolist(), batch.documents.tolist(), strict=True):
+        scores: dict[int, float] = {}
+        for place, document in enumerate(documents):
+            if document in names[own] and document != right:
+                seen["also right"] += 1
+                continue
+            docids = drawn[offsets[place] : offsets[place + 1]].tolist()
+            count = int((data.pair_document == document).sum())
+            seen["weighted"] += count > len(docids)
+            terms = []
+            for docid in docids:
+                if docid == own and len(docids) > 1:
+                    seen["itself"] += 1
+                    continue
+                seen["alone"] += docid == own
+                score = float(x @ slow_vector(rows, data.tokens.row(docid)))
+                terms.append(math.exp(score + math.log(count / len(docids))))
+            scores[document] = math.log(sum(terms))
+        total -= scores[right] - math.log(sum(math.exp(score) for score in scores.values()))
+        hits += max(scores, key=lambda document: scores[document]) == right
+    return total / len(batch.inputs), hits / len(batch.inputs), seen
+
+
+@pytest.mark.parametrize(
+    "changes", [{"all_documents": True}, {"docids": 3}, {"docids": 1, "negatives": 2}, {"docids": 8, "negatives": 0}]
+)
+def test_the_loss_equals_the_slow_twin(made: World, changes: dict[str, Any]) -> None:
+    step = step_of(made, **changes)
+    seen = dict.fromkeys(["itself", "alone", "also right", "weighted"], 0)
+    for number in range(8):
+        loss, shown = step(number, SIZE, live=False)
+        wanted, right, here = slow_loss(step, number)
+        assert float(loss.detach()) == pytest.approx(wanted, rel=1e-4, abs=1e-4)
+        assert shown["ranking"] == shown["loss"] == float(loss.detach())
+        assert shown["right"] == pytest.approx(right)
+        seen = {name: seen[name] + count for name, count in here.items()}
+    most = changes.get("docids", 99)
+    assert seen["also right"]
+    assert bool(seen["itself"]) == (most > 1)
+    assert bool(seen["alone"]) == (most == 1)
+    assert bool(seen["weighted"]) == (most < 4)
+
+
+def test_everything_in_a_step_comes_from_its_number(made: World) -> None:
+    first, second = (step_of(made, weights=Weights(), docids=2) for _ in range(2))
+    shown = first(3, SIZE, live=False)[1]
+    first(4, SIZE, live=False)
+    assert first(3, SIZE, live=False)[1] == shown == second(3, SIZE, live=False)[1]
+    assert step_of(made, weights=Weights(), docids=2, seed=1)(3, SIZE, live=False)[1] != shown
+    live = first(3, SIZE, live=True)[1]
+    for name, value in shown.items():
+        assert live[name] == pytest.approx(value, rel=2e-2, abs=2e-2), name  # vectors are kept in 16 bits
+
+
+def test_the_teacher_is_the_ranking_by_the_encoders_vectors(made: World) -> None:
+    """Nothing is added where the model's vectors are the encoder's own; elsewhere something above 0 is."""
+    plain, taught = (step_of(made, all_documents=True, teacher=weight) for weight in (0.0, 2.0))
+    losses_ = [float(step(0, SIZE, live=False)[0].detach()) for step in (plain, taught)]
+    batch = taught.pairs.batch(0, SIZE)
+    candidates = taught._candidates(batch, 0)
+    assert made.data.vectors is not None
+    asked, known = (made.data.vectors[i].astype(np.float32) for i in (batch.inputs, candidates.docids))
+    scores = torch.from_numpy(20 * asked @ known.T)[:, torch.from_numpy(candidates.member)]
+    scores = scores.masked_fill(taught._itself(batch, candidates), -1e4)
+    same = taught._documents(scores, candidates).masked_fill(taught._also_right(batch, candidates), -1e4)
+    everything = torch.ones(SIZE, dtype=torch.bool)
+    assert float(taught._divergence(same, batch, candidates, everything)) == pytest.approx(0, abs=1e-5)
+    assert losses_[1] > losses_[0] + 1e-3
+
+
+# Gradients
+
+
+def in_double(model: Nar) -> Nar:
+    model.head.double()
+    return model
+
+
+@pytest.fixture
+def dense_embedding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradcheck takes no sparse gradients."""
+    plain = F.embedding
+
+    def dense(ids: Tensor, rows: Tensor, sparse: bool = False) -> Tensor:
+        return plain(ids, rows)
+
+    monkeypatch.setattr(F, "embedding", dense)
+
+
+@pytest.mark.usefixtures("dense_embedding")
+def test_gradients_of_composed_docids(made: World) -> None:
+    model, docids = in_double(model_of(made)), np.array([0, 3, 7])
+    head = model.head
+    assert head.pieces is not None
+    own, shared = head.rows.detach().clone(), head.pieces.rows.detach().clone()
+    tokens = torch.from_numpy(np.unique(made.data.rows(docids, SLOTS)[0]))
+    pieces = np.unique(np.concatenate([head.pieces.of_tokens.row(int(t)) for t in tokens])).astype(np.int64)
+    del head.rows, head.pieces.rows  # plain tensors take their place
+
+    def composed(some: Tensor, others: Tensor) -> Tensor:
+        assert head.pieces is not None
+        head.rows = own.index_put((tokens,), some)  # type: ignore[assignment]
+        head.pieces.rows = shared.index_put((torch.from_numpy(pieces),), others)  # type: ignore[assignment]
+        return compose(head, made.data, docids, SLOTS)[:, :6]
+
+    some, others = own[tokens].requires_grad_(), shared[pieces].requires_grad_()
+    assert torch.autograd.gradcheck(composed, (some, others))
+    np.testing.assert_allclose(compose(head, made.data, docids, SLOTS).norm(dim=1).detach(), 1)
+
+
+def test_sparse_gradients_equal_dense_ones(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    grads: list[list[Tensor]] = []
+    plain = F.embedding
+    for sparse in (True, False):
+        if not sparse:
+            monkeypatch.setattr(F, "embedding", lambda ids, rows, sparse=False: plain(ids, rows))
+        step = step_of(made, docids=2)
+        step(1, SIZE, live=False)[0].backward()  # type: ignore[no-untyped-call]
+        assert step.model.head.pieces is not None
+        found = [step.model.head.rows.grad, step.model.head.pieces.rows.grad]
+        assert all(grad is not None and grad.is_sparse == sparse for grad in found)
+        grads.append([grad.to_dense() for grad in found if grad is not None])
+    for one, other in zip(*grads, strict=True):
+        assert one.any()
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.usefixtures("dense_embedding")
+@pytest.mark.parametrize("changes", [{"all_documents": True}, {"docids": 2}, {"docids": 2, "teacher": 0.7}])
+def test_gradients_of_the_loss(made: World, changes: dict[str, Any]) -> None:
+    step = step_of(made, in_double(model_of(made)), **changes)
+    batch = step.pairs.batch(0, 4)
+    step._mine(0, 4)
+    candidates = step._candidates(batch, 0)
+    x0 = first_of(step, batch.inputs).detach().double().mul_(0.2).requires_grad_()
+    loss: Callable[[Tensor], Tensor] = lambda x: step._ranking(x, batch, candidates)[0]  # noqa: E731
+    assert torch.autograd.gradcheck(loss, (x0,), atol=1e-6)
+    assert torch.autograd.grad(loss(x0), x0)[0].abs().max() > 1e-4
+
+
+def test_slots_leave_the_rows_alone(made: World) -> None:
+    """Predicting tokens trains slots and bias; rows, piece rows and the encoder only learn by ranking."""
+    step = step_of(made, weights=Weights(1.0, 0.25, 1.0), slot_examples=5)
+    model, batch = step.model, step.pairs.batch(0, SIZE)
+    pooled = step.pooled(batch.inputs, True)
+    assert pooled.requires_grad
+    loss, shown = step._slots(batch, 0, pooled, True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert shown.keys() == {"l1", "l2", "l3", "log_z"}
+    assert model.head.pieces is not None
+    assert model.head.rows.grad is None
+    assert model.head.pieces.rows.grad is None
+    assert all(parameter.grad is None for parameter in model.encoder.parameters())
+    assert model.head.bias is not None
+    assert model.head.bias.grad is not None
+    assert all(p.grad is not None and p.grad.any() for p in model.slots.parameters())
+    whole, plain = (step_of(made, model_of(made), weights=w) for w in (Weights(1.0, 0.25, 1.0), ONLY))
+    grads = []
+    for one in (whole, plain):
+        one(0, SIZE, live=False)[0].backward()  # type: ignore[no-untyped-call]
+        grad = one.model.head.rows.grad
+        assert grad is not None
+        grads.append(grad.to_dense())
+    assert torch.equal(grads[0], grads[1])
+
+
+def test_slot_losses_by_hand(made: World) -> None:
+    """A sample of all tokens: l1, l2 and l3 are those of the whole softmax, and the total is per place."""
+    weights = Weights(1.0, 0.5, 2.0)
+    step = step_of(made, weights=weights, slot_examples=SIZE, sample=10**6)
+    model, data, batch = step.model, step.data, step.pairs.batch(2, SIZE)
+    step._sampler = Sampler(data.token_counts(), 200 * model.head.total, 0, power=0.0)
+    loss, shown = step._slots(batch, 2, step.pooled(batch.inputs, False), False)
+    x = model.from_vectors(step.pooled(batch.inputs, False))
+    log_p = model.head.written().logits(x.flatten(0, 1)).log_softmax(1).view(SIZE, SLOTS + 1, -1).detach()
+    l1 = l2 = 0.0
+    for i, docid in enumerate(batch.targets):
+        tokens = [*data.tokens.row(int(docid)).tolist(), len(data.vocabulary)][:SLOTS]
+        l1 -= sum(float(log_p[i, t + 1, v]) for t, v in enumerate(tokens)) / SIZE
+        l2 -= sum(float(log_p[i, 0, v]) for v in tokens) / SIZE
+    assert shown["l1"] == pytest.approx(l1, rel=1e-3)
+    assert shown["l2"] == pytest.approx(l2, rel=1e-3)
+    total = shown["l1"] + 0.5 * shown["l2"] + 2 * shown["l3"]
+    assert float(loss.detach()) == pytest.approx(total / SLOTS, rel=1e-4)
+
+
+# Search
+
+
+@pytest.mark.parametrize("positive", [True, False])
+def test_training_and_search_score_alike(made: World, positive: bool) -> None:
+    """Search gives no token less than 0, training does not cut them: equal where no product is below 0.
+
+    Elsewhere search equals training with the floor. Factors of docids are rounded to classes, hence the tolerance.
+    """
+    model = model_of(made)
+    if positive:
+        with torch.no_grad():
+            model.head.rows.abs_()
+            assert model.head.pieces is not None
+            model.head.pieces.rows.abs_()
+    step = step_of(made, model, all_documents=True)
+    batch = step.pairs.batch(0, SIZE)
+    candidates = step._candidates(batch, 0)
+    assert candidates.documents.tolist() == list(range(len(made.data.doc_ids)))
+    with torch.no_grad():
+        x0 = first_of(step, batch.inputs)
+        x0 = x0.abs() if positive else x0
+        composed = compose(model.head, made.data, candidates.docids, SLOTS)
+        docids = (x0 @ composed.t())[:, torch.from_numpy(candidates.member)]
+        trained = step._documents(docids + torch.from_numpy(candidates.log_weight), candidates).numpy()
+    rows = model.head.arrays()[0]
+    if not positive:
+        floored = np.zeros((SIZE, len(made.data.docids)))
+        for docid in range(len(made.data.docids)):
+            tokens = made.data.tokens.row(docid)[:SLOTS]
+            products = x0.numpy() @ rows[tokens].T
+            floored[:, docid] = np.maximum(products, 0).sum(1) / np.linalg.norm(rows[tokens].sum(0))
+        by_document = [floored[:, made.data.pair_docid[made.data.pair_document == d]] for d in range(9)]
+        cut = np.stack([np.log(np.exp(scores).sum(1)) for scores in by_document], 1)
+        assert np.abs(cut - trained).max() > 0.5  # the floor counts here
+        trained = cut
+    table: dict[tuple[int, ...], list[str]] = {}
+    for docid, document in zip(made.data.pair_docid, made.data.pair_document, strict=True):
+        tokens = made.data.tokens.row(int(docid))
+        table.setdefault(tuple(tokens.tolist()), []).append(made.data.doc_ids[document])
+    engine = Engine(
+        DocidTable.in_memory(table, len(made.data.vocabulary)),
+        scorer_of(model, made.priors, COMPOSED_RULE),
+        Ngrams(made.data.vocabulary),
+        Units.of([]),
+    )
+    x = np.zeros((SIZE, SLOTS + 1, model.head.width), np.float32)
+    x[:, 0] = x0.numpy()
+    for i, scores in enumerate(engine.scorer.batch(x, [np.zeros(0, np.uint32)] * SIZE)):
+        found = {hit.doc_id: hit.score for hit in engine.decode(scores, 99)}
+        wanted = dict(zip(made.data.doc_ids, trained[i].tolist(), strict=True))
+        assert found == pytest.approx(wanted, rel=0.005, abs=0.01)
+
+
+def test_docid_vectors_are_those_of_compose(made: World) -> None:
+    step = step_of(made)
+    docids = np.array([5, 0, 11, 3])
+    wanted = compose(step.model.head, made.data, docids, SLOTS).detach().numpy()
+    np.testing.assert_allclose(step.docid_vectors(docids), wanted, atol=1e-5)
+    np.testing.assert_allclose(step.docid_vectors(docids, at_once=3), wanted, atol=1e-5)
+    np.testing.assert_allclose(step._whole_rows(at_once=7), step.model.head.arrays()[0][:-1], atol=1e-5)
+
+
+# Negatives
+
+
+def test_negatives_are_documents_of_neighbours(made: World) -> None:
+    step = step_of(made, negatives=2)
+    batch = step.pairs.batch(0, 3)
+    inputs = np.unique(batch.inputs)
+    near = np.arange(2 * len(inputs)).reshape(-1, 2) * 5 % len(made.data.docids)
+    step.mined = inputs, near
+    step._round = 0
+    allowed = {int(d) for d in made.data.pair_document[np.isin(made.data.pair_docid, near)]}
+    drawn: set[int] = set()
+    for number in range(40):
+        found = set(step._candidates(batch, number).documents.tolist())
+        assert set(batch.documents.tolist()) <= found
+        assert found <= set(batch.documents.tolist()) | allowed
+        drawn |= set(step._negatives(batch.inputs, number).tolist())
+    assert drawn == allowed
+    unknown = np.setdiff1d(np.arange(len(made.data.docids)), inputs)[:3]
+    assert len(step._negatives(unknown, 0)) == 0  # inputs that were not mined have none
+    step.mined = inputs[:1], near[:1]
+    own = {int(d) for d in made.data.pair_document[np.isin(made.data.pair_docid, near[:1])]}
+    assert set(step._negatives(inputs, 0).tolist()) <= own
+
+
+def spied(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Floats, Floats]]:
+    """What is asked of `nearest`."""
+    calls: list[tuple[Floats, Floats]] = []
+
+    def nearest(x: Floats, d: Floats, k: int, *, seed: int) -> Any:
+        calls.append((x.copy(), d.copy()))
+        return neighbours.nearest(x, d, k, seed=seed)
+
+    monkeypatch.setattr(ranking, "nearest", nearest)
+    return calls
+
+
+def test_the_model_mines_again(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = spied(monkeypatch)
+    step = step_of(made, mine_every=3)
+    vectors = made.data.vectors
+    assert vectors is not None
+    for number in range(7):
+        with torch.no_grad():
+            step.model.head.rows.add_(0.05 * torch.randn_like(step.model.head.rows))
+        before = step.docid_vectors(np.arange(len(made.data.docids)))
+        step(number, SIZE, live=False)
+        assert len(calls) == number // 3 + 1
+        if number % 3:
+            continue
+        assert step.mined is not None
+        inputs, near = step.mined
+        here = [step.pairs.batch(s, SIZE).inputs for s in range(number, number + 3)]
+        assert inputs.tolist() == np.unique(np.concatenate(here)).tolist()
+        x, docids = calls[-1]
+        if number == 0:  # by the encoder's own vectors
+            np.testing.assert_array_equal(x, vectors[inputs].astype(np.float32))
+            np.testing.assert_array_equal(docids, vectors[: len(made.data.docids)].astype(np.float32))
+        else:
+            np.testing.assert_allclose(x, first_of(step, inputs).detach().numpy(), atol=1e-5)
+            np.testing.assert_allclose(docids, before, atol=1e-6)
+        scores = x @ docids.T
+        best = -np.sort(-scores, 1)[:, :16]
+        np.testing.assert_allclose(np.take_along_axis(scores, near, 1), best, atol=1e-5)  # the nearest, best first
+    assert not np.allclose(calls[1][1], calls[2][1])
+
+
+def test_nothing_is_mined_where_nothing_is_asked_for(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = spied(monkeypatch)
+    step_of(made, negatives=0)(0, SIZE, live=False)
+    step_of(made, all_documents=True)(0, SIZE, live=False)
+    assert not calls
+
+
+# Runs
+
+
+def wish(**changes: Any) -> Any:
+    return options(**({"steps": 10, "mine_every": 4, "docids": 3, "batch": SIZE} | changes))
+
+
+@pytest.mark.parametrize("changes", [{}, {"fine_tune": 0.5}, {"optimizer": "rows", "accumulate": 2}])
+def test_the_same_seed_gives_the_same_run(made: World, tmp_path: Path, changes: dict[str, Any]) -> None:
+    models = [
+        run(made, tmp_path / name, wish(**changes), rule=COMPOSED_RULE, model=model_of(made))[0] for name in ("a", "b")
+    ]
+    assert losses(tmp_path / "a") == losses(tmp_path / "b")
+    assert len(losses(tmp_path / "a")) == 10
+    assert all(torch.equal(a, b) for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True))
+    assert models[0].head.pieces is None  # folded
+    run(made, tmp_path / "c", wish(seed=1, **changes), rule=COMPOSED_RULE, model=model_of(made))
+    assert losses(tmp_path / "c") != losses(tmp_path / "a")
+
+
+@pytest.mark.parametrize("changes", [{}, {"fine_tune": 0.4, "accumulate": 2}])
+def test_resuming_in_the_middle_of_a_round(
+    made: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    """Saved at steps 3, 6 and 9, mined at 0, 4 and 8: from 6 on it goes on with what was mined at 4."""
+    calls, every = spied(monkeypatch), 4 * changes.get("accumulate", 1)
+    settings = wish(mine_every=every, **changes)
+    whole, _ = run(made, tmp_path / "whole", settings, rule=COMPOSED_RULE, model=model_of(made))
+    assert len(calls) == 3
+
+    def stop(words: str, done: int, total: int | None) -> None:
+        if len(losses(tmp_path / "broken")) >= 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(made, tmp_path / "broken", settings, rule=COMPOSED_RULE, model=model_of(made), progress=stop)
+    calls.clear()
+    again, _ = run(made, tmp_path / "broken", settings, rule=COMPOSED_RULE, model=model_of(made))
+    assert len(calls) == 1  # at step 8 only
+    assert losses(tmp_path / "broken") == losses(tmp_path / "whole")
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), again.parameters(), strict=True))
+
+
+def test_going_back_to_the_best_weights_keeps_what_was_mined(
+    made: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped early at step 6, the best of step 3: the encoder is then trained with the negatives of this round."""
+    covered: list[bool] = []
+    plain = RankingStep._negatives
+
+    def negatives(self: RankingStep, inputs: NDArray[np.int64], step: int) -> Any:
+        assert self.mined is not None
+        covered.append(bool(np.isin(inputs, self.mined[0]).all()))
+        return plain(self, inputs, step)
+
+    monkeypatch.setattr(RankingStep, "_negatives", negatives)
+    values = iter([0.1, 0.5, 0.4] + [0.3] * 20)
+    _, trained = run(
+        made,
+        tmp_path,
+        wish(steps=20, fine_tune=0.5, patience=1, batch=4),
+        rule=COMPOSED_RULE,
+        model=model_of(made),
+        evaluate=lambda _: next(values),
+    )
+    assert trained.best_step == 3
+    assert trained.steps > 6
+    assert all(covered)
+
+
+def test_a_run_learns(made: World, tmp_path: Path) -> None:
+    """The documents of inputs are found better, without and with word pieces and whatever the optimizer."""
+    for i, (pieces, kind) in enumerate([(True, "adam"), (False, "adam"), (True, "rows")]):
+        model = model_of(made, pieces=pieces)
+        settings = wish(steps=40, rank_against="all", optimizer=kind, head_learning_rate=3e-3, learning_rate=2e-3)
+        run(made, tmp_path / str(i), settings, rule=COMPOSED_RULE, model=model)
+        found = [row["ranking"] for row in log.read(tmp_path / str(i)) if "ranking" in row]
+        assert sum(found[-5:]) < 0.6 * sum(found[:5]), (pieces, kind)
+
+
+def test_the_last_pairs_of_an_epoch(made: World) -> None:
+    """Inputs that name no candidate but their own, and batches of one."""
+    step = step_of(made, docids=1, negatives=0)
+    batch = step.pairs.batch(0, 1)
+    loss, right = step._ranking(first_of(step, batch.inputs), batch, step._candidates(batch, 0))
+    assert float(loss.detach()) == pytest.approx(0, abs=1e-6)  # nothing to be told apart
+    assert right == 1.0
+    two = Epoch(*(np.repeat(column, 2) for column in batch))
+    assert float(step._ranking(first_of(step, two.inputs), two, step._candidates(two, 0))[0].detach()) < 1e-6
