@@ -12,20 +12,21 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pixnar import _native
 from pixnar.errors import FileFormatError
+from pixnar.model.world import ALONE, World
 from pixnar.progress import Progress
 from pixnar.storage import read_container, write_container
 from pixnar.vocab.protocol import EncodedBatch
 
 Floats = NDArray[np.float32]
 
-_KIND, _VERSION = "solverst", 1
+_KIND, _VERSION = "solverst", 2
 _AT_ONCE = 1 << 15  # docids whose vectors are read at a time
 _SUMMED = 4096  # rows that are added up in 32 bits before the sum goes on in 64
 _SAVE_SECONDS = 60.0
@@ -63,12 +64,14 @@ def solve_rows(
     columns: slice = slice(None),
     state: Path | None = None,
     progress: Progress | None = None,
+    world: World = ALONE,
 ) -> Solved:
     """Solve the rows of `size` tokens for docids `tokens` with unit vectors [n, d].
 
     `pieces` lists the word pieces of every token. `start` is W₀, zero if not given; with pieces it must not be given.
-    Columns are independent of each other: processes that share the work each solve some `columns`. With `state`, a
-    file that is written every minute, a solve that was killed resumes there; it is removed at the end.
+    Columns are independent of each other: processes of a `world` that share the work each solve some `columns`, and
+    stop together. With `state`, a file that is written every minute, a solve that was killed resumes there; it is
+    removed at the end.
     """
     options = options or SolveOptions()
     if start is not None and pieces is not None:
@@ -76,11 +79,11 @@ def solve_rows(
     problem = _Problem(_sampled(tokens, options.sample), size, pieces, options)
     b = problem.right_side(vectors, start, columns, _step(len(tokens.offsets) - 1, options.sample), progress)
     first = np.maximum(_dots(b, b), 1e-30)
-    x, r, d, done = np.zeros_like(b), b, np.zeros_like(b), 0
+    now = _State(np.zeros_like(b), b, np.zeros_like(b), np.zeros(b.shape[1]), 0)
     kept = _load(state, b.shape, options) if state else None
-    if kept:
-        x, r, d, done = kept
-    rz = _dots(r, r, problem.inverse) if done else np.zeros(b.shape[1])
+    if len(set(world.collect(kept.done if kept else 0))) > 1:
+        kept = None  # a kill came between the files of two processes
+    x, r, d, rz, done = kept or now
     saved = time.monotonic()
     residual = 1.0
     while done < options.rounds:
@@ -92,18 +95,29 @@ def solve_rows(
         _add_scaled(x, d, step)
         _add_scaled(r, product, -step)
         done += 1
-        residual = float(np.sqrt((_dots(r, r) / first).mean()))
+        shares = world.collect((_dots(r, r) / first).tolist())
+        residual = float(np.sqrt(np.concatenate(shares).mean()))
         if progress:
             progress(f"solving phrase rows: residual {residual:.4f}", done, options.rounds)
         if residual < options.tolerance:
             break
-        if state and time.monotonic() - saved > _SAVE_SECONDS:
-            _save(state, (x, r, d), done, options)
+        if state and world.tell(time.monotonic() - saved > _SAVE_SECONDS):
+            _save(state, _State(x, r, d, rz, done), options)
             saved = time.monotonic()
     if state:
         state.unlink(missing_ok=True)
     rows = x[:size] if start is None else x[:size] + start[:, columns]
     return Solved(rows, x[size:], done, residual)
+
+
+class _State(NamedTuple):
+    """Where conjugate gradients are: solution, residual, direction, the residual's size before it, rounds done."""
+
+    x: Floats
+    r: Floats
+    d: Floats
+    rz: NDArray[np.float64]
+    done: int
 
 
 class _Problem:
@@ -206,18 +220,18 @@ def _add_scaled(x: Floats, d: Floats, factor: Floats) -> None:
         x[some] += d[some] * factor
 
 
-def _save(path: Path, arrays: tuple[Floats, Floats, Floats], done: int, options: SolveOptions) -> None:
-    meta = {"done": done, "shape": list(arrays[0].shape), "ridge": options.ridge}
-    named = dict(zip("xrd", (array.ravel() for array in arrays), strict=True))
-    write_container(path, _KIND, _VERSION, meta, named)
+def _save(path: Path, state: _State, options: SolveOptions) -> None:
+    meta = {"done": state.done, "shape": list(state.x.shape), "ridge": options.ridge}
+    arrays: dict[str, NDArray[Any]] = {"x": state.x.ravel(), "r": state.r.ravel(), "d": state.d.ravel(), "rz": state.rz}
+    write_container(path, _KIND, _VERSION, meta, arrays)
 
 
-def _load(path: Path, shape: tuple[int, ...], options: SolveOptions) -> tuple[Floats, Floats, Floats, int] | None:
+def _load(path: Path, shape: tuple[int, ...], options: SolveOptions) -> _State | None:
     try:
         found = read_container(path, _KIND, _VERSION)
         if found.meta["shape"] != list(shape) or found.meta["ridge"] != options.ridge:
             return None
         x, r, d = (np.array(found.arrays[name]).reshape(shape) for name in "xrd")
-        return x, r, d, int(found.meta["done"])
+        return _State(x, r, d, np.array(found.arrays["rz"]), int(found.meta["done"]))
     except (FileFormatError, KeyError, ValueError):
         return None  # none yet, or damaged: solved from the beginning
