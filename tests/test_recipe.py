@@ -58,7 +58,9 @@ def test_scoring_has_the_dials_of_a_score_rule() -> None:
         return ScoreRule.from_dict(dials)
 
     assert rule(PAPER) == PAPER_RULE
-    assert rule(override(Recipe(), ["scoring.order=bag"])) == ScoreRule()
+    assert rule(override(Recipe(), ["scoring.order=bag"])) == ScoreRule(score="composed", copy=0.2)
+    former = override(Recipe(), ["scoring.order=bag", "scoring.score=probability", "scoring.copy=0.3"])
+    assert rule(former) == ScoreRule()
 
 
 def test_round_trip() -> None:

@@ -150,7 +150,12 @@ def test_phrases_that_are_docids_are_encoded_once(
         return encoded(self, texts, report)
 
     monkeypatch.setattr(FeatureCache, "_encoded", watched)
-    made(tmp_path / "corpus", tmp_path / "index", encoder, vocab__min_count=1, vocab__size=2000)
+    (tmp_path / "solved").mkdir()
+    made(tmp_path / "corpus", tmp_path / "solved" / "index", encoder, vocab__min_count=1, vocab__size=2000)
+    assert seen.keys() == set(read_names(open_corpus(tmp_path / "corpus")).docids)  # solved rows read no phrase
+    seen.clear()
+    alone = {"model__head": "encoder", "vocab__min_count": 1, "vocab__size": 2000}
+    made(tmp_path / "corpus", tmp_path / "index", encoder, **alone)
     assert seen.keys() >= set(read_names(open_corpus(tmp_path / "corpus")).docids)
     assert max(seen.values()) == 1
     assert np.sum(list(seen.values())) > 160

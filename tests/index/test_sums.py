@@ -8,10 +8,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pixnar.evidence.fuse import Fusion
 from pixnar.fit import fit
+from pixnar.head import HeadRows
 from pixnar.index import Index
 from pixnar.index.engine import BM25, DENSE, DOCIDS, EXPANSION, OWN
 from pixnar.recipe import Recipe, override
@@ -29,6 +31,9 @@ RULES = {
     "any, strict": ScoreRule(order="any", floor="strict", length_norm=0.0, aggregate="max"),
     "slots": ScoreRule(order="slots", floor="prior", ends=True),
     "the paper's": PAPER_RULE,
+    "composed": ScoreRule(score="composed", copy=0.2, scale=2.0),
+    "composed, any, the two best docids": ScoreRule(score="composed", order="any", copy=0.0, aggregate=2),
+    "composed, slots": ScoreRule(score="composed", order="slots", ends=True),
 }
 
 
@@ -37,7 +42,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sums")
     write_small(folder / "corpus", 20, 3)
     encoder = save_encoder(folder / "encoder", texts=WORDS)
-    wish = settings(encoder, model__slots=3, train__steps=2, scoring__tune=False)
+    trained = {"train__steps": 2, "train__learning_rate": 0.05, "train__dev_queries": 0}  # whatever dev says of it
+    wish = settings(encoder, model__slots=3, scoring__tune=False, **trained)
     fit(folder / "corpus", folder / "index", override(Recipe(), wish), cache=folder / "cache", threads=1)
     return folder / "index"
 
@@ -68,8 +74,8 @@ def added_up(parts: dict[str, Any]) -> float:
     for token in parts["tokens"]:
         total += token["score"]
     total += parts["end"] or 0.0
-    assert total == pytest.approx(parts["sum"], abs=1e-9)
-    return total / float(parts["divisor"])
+    assert total == parts["sum"]
+    return total * float(parts["factor"]) / float(parts["divisor"])
 
 
 def test_tokens_add_up_to_docids(index: Index, rule: ScoreRule) -> None:
@@ -82,7 +88,8 @@ def test_tokens_add_up_to_docids(index: Index, rule: ScoreRule) -> None:
         assert docids
         for one in docids:
             parts = one["parts"]
-            assert added_up(parts) == pytest.approx(one["score"], abs=1e-6)
+            assert added_up(parts) == one["score"]  # to the last bit
+            assert parts["divisor"] == 1 or parts["factor"] == 1
             lengths.add(len(parts["tokens"]))
             assert (parts["end"] is None) == (len(parts["tokens"]) >= slots)
             for place, token in enumerate(parts["tokens"]):
@@ -94,8 +101,33 @@ def test_tokens_add_up_to_docids(index: Index, rule: ScoreRule) -> None:
                     wanted = {"bag": {0}, "any": set(range(1, slots + 1)), "slots": {place + 1}}
                     assert token["slot"] in wanted[rule.order]
                 assert token["own"] == (token["token"] in told["own"])
+    if rule.score == "composed":
+        assert len({one["parts"]["factor"] for one in docids}) > 1
+        assert all(token["score"] >= 0 for one in docids for token in one["parts"]["tokens"])
     if rule.floor != "strict":
         assert max(lengths) > slots  # docids that are matched on their beginning
+
+
+def test_composed_tokens_are_products_with_the_served_rows(home: Path, tmp_path: Path) -> None:
+    rule = ScoreRule(score="composed", copy=0.5, scale=2.0)
+    index = opened(home, tmp_path, rule, False, False)
+    head, priors = index.engine.scorer.head, index.engine.scorer.priors
+    assert isinstance(head, HeadRows)
+    above = copied = 0
+    for query in QUERIES:
+        made = index.queries([query])[0]
+        own = set(made.own.tolist())
+        for path in index.explain(query, k=1)["paths"]:
+            tokens = index.table.encode(path["docid"])[: index.engine.scorer.slots]
+            rows = head.decoded(list(tokens)).astype(np.float64)
+            norm = np.linalg.norm(rows.sum(0))
+            assert path["parts"]["factor"] == pytest.approx(1 / norm, rel=0.01)  # of 256 steps
+            for v, row, part in zip(tokens, rows, path["parts"]["tokens"], strict=False):
+                bonus = -rule.copy * float(priors.tokens[v]) if v in own else 0.0
+                assert part["score"] == pytest.approx(max(0.0, 2 * (made.x[0] @ row + bonus)), rel=0.03, abs=0.1)
+                above, copied = above + (part["score"] > 0), copied + (v in own)
+    assert above
+    assert copied
 
 
 def test_docids_add_up_to_documents(index: Index, rule: ScoreRule) -> None:
@@ -142,8 +174,9 @@ def test_paths_are_the_docids_that_are_generated(index: Index) -> None:
         assert all(set(path["doc_ids"]) <= german for path in some)
 
 
-def test_the_slot_told_is_the_one_that_expects_a_token_most(home: Path, tmp_path: Path) -> None:
-    index = opened(home, tmp_path, ScoreRule(order="any", copy=0.0, floor="strict"), False, False)
+@pytest.mark.parametrize("score", ["composed", "probability"])
+def test_the_slot_told_is_the_one_that_expects_a_token_most(home: Path, tmp_path: Path, score: Any) -> None:
+    index = opened(home, tmp_path, ScoreRule(score=score, order="any", copy=0.0, floor="strict"), False, False)
     seen = set()
     for query in QUERIES:
         made = index.queries([query])[0]
@@ -156,8 +189,10 @@ def test_the_slot_told_is_the_one_that_expects_a_token_most(home: Path, tmp_path
             alone[t] = dict(zip(scores.tokens[first].tolist(), scores.scores[first].tolist(), strict=True))
         for path in index.explain(query, k=1)["paths"]:
             for v, token in zip(index.table.encode(path["docid"]), path["parts"]["tokens"], strict=True):
-                if token["counts"]:
-                    by_slot = [alone[t][v] for t in alone]
+                if token["counts"] and token["slot"] is None:
+                    assert not any(v in scores for scores in alone.values())
+                elif token["counts"]:
+                    by_slot = [alone[t].get(v, 0.0) for t in alone]
                     assert token["score"] == pytest.approx(max(by_slot), abs=1e-5)
                     assert alone[token["slot"]][v] == pytest.approx(max(by_slot), abs=1e-5)
                     seen.add(token["slot"])

@@ -34,11 +34,30 @@ def test_mlp_slots_by_hand() -> None:
             parameter.normal_(0, 0.3)
     h = torch.randn(2, WIDTH)
     x = slots(h)
+    with torch.no_grad():
+        slots.center.normal_(0, 0.1)
+    centred = slots(h)
     for t in range(SLOTS + 1):
-        inner = torch.nn.functional.gelu(h @ slots.inner.weight.T + slots.inner.bias + slots.places[t])
-        wanted = (h + inner @ slots.outer.weight.T + slots.outer.bias) * math.exp(float(slots.log_scale[t].detach()))
-        assert torch.allclose(x[:, t], wanted, atol=1e-5)
+        inner, outer = (slots.inner, slots.outer) if t else (slots.first_inner, slots.first_outer)
+        place = slots.places[t - 1] if t else 0.0
+        hidden = torch.nn.functional.gelu(h @ inner.weight.T + inner.bias + place)
+        whole = h + hidden @ outer.weight.T + outer.bias
+        unit = whole / whole.norm(dim=1, keepdim=True)
+        scale = math.exp(float(slots.log_scale[t].detach()))
+        assert torch.allclose(x[:, t], scale * unit, atol=1e-5)
+        assert torch.allclose(centred[:, t], scale * (unit - slots.center[t]), atol=1e-5)
+    assert torch.allclose(slots.first(h), centred[:, 0], atol=1e-6)
     assert not torch.allclose(x[:, 1], x[:, 2])
+
+
+def test_centred_slots_have_mean_zero() -> None:
+    torch.manual_seed(0)
+    slots = MlpSlots(WIDTH, SLOTS, hidden=16)
+    h = torch.randn(50, WIDTH) + 1
+    assert slots(h).mean(0).norm(dim=1).min() > 1
+    slots.center_on(h)
+    assert torch.allclose(slots(h).mean(0), torch.zeros(SLOTS + 1, WIDTH), atol=1e-5)
+    assert "center" in slots.state_dict()
 
 
 def mask_x(slots: MaskSlots, encoder: Encoder, texts: list[str]) -> torch.Tensor:

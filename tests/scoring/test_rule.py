@@ -38,6 +38,7 @@ def test_what_is_left_out_has_its_default() -> None:
 
 def test_the_papers_rule() -> None:
     assert PAPER_RULE.to_dict() == {
+        "score": "probability",
         "prior_weight": 0.0,
         "copy": 0.0,
         "floor": "strict",

@@ -28,13 +28,13 @@ from pixnar.model.features import FeatureCache
 from pixnar.model.head import PhraseHead
 from pixnar.model.losses import Sampler, Weights, losses, shortlist_loss
 from pixnar.model.nar import Nar
-from pixnar.model.optim import RowAdam
+from pixnar.model.optim import LazyAdam, RowAdam
 from pixnar.model.sharded import random_shard
 from pixnar.model.world import Silent, World
 from pixnar.scoring import ScoreRule
 from pixnar.shortlist.learn import Options, learn
 from pixnar.train import checkpoint, log
-from pixnar.train.pairs import Pairs
+from pixnar.train.ranking import RankingOptions, RankingStep
 from pixnar.train.step import Objective, Step
 from tests.fit.corpora import WORDS, write_small
 from tests.model.tiny import save_encoder
@@ -50,14 +50,30 @@ RUNS: dict[str, dict[str, Any]] = {
     "fine-tuned": {"steps": 4, "fine_tune": 0.5, "softmax": "sampled", "sample": 60},
     "mask tokens, plain Adam": {"steps": 2, "design": "mask", "optimizer": "adam"},
     "odd batches, accumulated": {"steps": 2, "batch": 7, "accumulate": 2, "negatives": 2, "order": "any"},
+    "composed": {"steps": 6, "score": "composed", "head": "pieces", "mine_every": 3, "docids": 2},
+    "composed, no pieces, by rows": {
+        "steps": 4,
+        "score": "composed",
+        "head": "solved",
+        "batch": 7,
+        "optimizer": "rows",
+    },
+    "composed, fine-tuned": {"steps": 4, "score": "composed", "head": "pieces", "fine_tune": 0.5, "accumulate": 2},
+    "composed, mask tokens, all documents": {"steps": 2, "score": "composed", "design": "mask", "rank_against": "all"},
 }
 STEPS: dict[str, dict[str, Any]] = {
     "full, frozen": {},
     "full, live, any order": {"live": True, "order": "any"},
     "sampled, live": {"live": True, "sample": 40},
     "mask tokens": {"live": True, "design": "mask"},
+    "composed, frozen": {"score": "composed", "head": "pieces"},
+    "composed, live, no pieces": {"score": "composed", "head": "solved", "live": True},
+    "composed, mask tokens": {"score": "composed", "design": "mask", "live": True},
 }
-CHAINED = {"steps": 9, "softmax": "sampled", "sample": 40}
+CHAINED: dict[str, dict[str, Any]] = {
+    "sampled": {"steps": 9, "softmax": "sampled", "sample": 40},
+    "composed": {"steps": 9, "score": "composed", "head": "pieces", "mine_every": 4, "learning_rate": 0.01},
+}
 CHAIN = ((2, 3), (1, 5), (4, 7), (2, 0))  # processes, and the step before which the last of them is killed
 
 
@@ -109,11 +125,20 @@ def small(folder: Path) -> runs.World:
     return runs.world(folder)
 
 
-def model_of(made: runs.World, design: str, world: World) -> Nar:
+def model_of(made: runs.World, design: str, world: World, head: str = "", folder: Path | None = None) -> Nar:
+    """A model; with the head `pieces` or `solved` its rows are solved, in a folder that the processes share."""
     features = FeatureCache(Encoder.load(made.encoder.name), None)
-    head = "encoder" if design == "mlp" else "random"
+    start = "solved" if head else "encoder" if design == "mlp" else "random"
     return build_model(
-        made.data.vocabulary, features, made.priors, slots=SLOTS, design=design, head=head, hidden=16, world=world
+        made.data.vocabulary,
+        features,
+        made.priors,
+        slots=SLOTS,
+        design=design,
+        head=start,
+        hidden=16,
+        world=world,
+        docids=runs.docids(made.data, pieces=head == "pieces", folder=folder) if head else None,
     )
 
 
@@ -128,16 +153,16 @@ def _watched(step: Any, spy: Callable[[Any], None]) -> Any:
 def trained(made: runs.World, folder: Path, wish: dict[str, Any], world: World) -> dict[str, Any]:
     """Train and save; the log, and the shapes of what this process held of the head."""
     wish = dict(wish)
-    model = model_of(made, wish.pop("design", "mlp"), world)
-    rule = ScoreRule(order=wish.pop("order", "bag"))
+    model = model_of(made, wish.pop("design", "mlp"), world, wish.pop("head", ""), folder / "solve")
+    rule = ScoreRule(score=wish.pop("score", "probability"), order=wish.pop("order", "bag"))
     seen: list[list[int]] = []
 
-    def spy(step: RowAdam | torch.optim.Adam) -> None:
+    def spy(step: torch.optim.Optimizer) -> None:
         for rows in (model.head.rows, model.head.bias):
             assert rows is not None
             seen.extend(list(part.shape) for part in [rows, *step.state.get(rows, {}).values()] if part.dim())
 
-    kinds: tuple[Any, ...] = (RowAdam, torch.optim.Adam)
+    kinds: tuple[Any, ...] = (RowAdam, LazyAdam, torch.optim.Adam)
     for kind in kinds:
         kind.step = _watched(kind.step, spy)
     _, done = run(made, folder, options(evaluate_every=2, **wish), rule=rule, model=model, evaluate=movement)
@@ -152,9 +177,9 @@ def trained(made: runs.World, folder: Path, wish: dict[str, Any], world: World) 
     }
 
 
-def gradients(made: runs.World, wish: dict[str, Any], world: World) -> dict[str, Any]:
+def gradients(made: runs.World, wish: dict[str, Any], world: World, folder: Path) -> dict[str, Any]:
     """Of one step, as they come: Adam would move the weights alike if all of them were twice as large."""
-    model = model_of(made, wish.get("design", "mlp"), world)
+    model = model_of(made, wish.get("design", "mlp"), world, wish.get("head", ""), folder)
     data, live = made.data, wish.get("live", False)
     sampler = Sampler(data.token_counts(), wish["sample"]) if "sample" in wish else None
     model.head.sparse = sampler is not None
@@ -162,39 +187,43 @@ def gradients(made: runs.World, wish: dict[str, Any], world: World) -> dict[str,
     model.encoder.requires_grad_(live)
     world.copy_first([*model.slots.parameters(), *model.encoder.parameters()])
     rule = ScoreRule(order=wish.get("order", "bag"))
-    step = Step(model, data, data.pairs(), Objective(Weights()), rule, made.priors, sampler)
+    step: Step | RankingStep = Step(model, data, data.pairs(), Objective(Weights()), rule, made.priors, sampler)
+    if wish.get("score") == "composed":
+        step = RankingStep(model, data, data.pairs(), RankingOptions(slot_examples=5, sample=40, docids=2), 0)
     loss, _ = step(3, 9, live=live)
     loss.backward()  # type: ignore[no-untyped-call]
     body = [part.grad for part in (*model.slots.parameters(), *model.encoder.parameters()) if part.grad is not None]
     world.add_up(body)
     assert model.head.bias is not None
     head = [part.grad.to_dense().tolist() for part in (model.head.rows, model.head.bias) if part.grad is not None]
-    assert step.ranking_scale.grad is not None
-    return {"rows": head[0], "bias": head[1], "body": [part.flatten().tolist() for part in body],
-            "scale": float(step.ranking_scale.grad)}  # fmt: skip
+    scale = 0.0 if step.ranking_scale.grad is None else float(step.ranking_scale.grad)  # the composed score has none
+    if model.head.pieces is not None:  # every process has all of them, and their whole gradient
+        assert model.head.pieces.rows.grad is not None
+        body.append(model.head.pieces.rows.grad.to_dense())
+    return {"rows": head[0], "bias": head[1], "body": [part.flatten().tolist() for part in body], "scale": scale}
 
 
 def killed_at(step: int, rank: int, world: World) -> None:
     """From now on, kill this process as it comes to a step, if it is the one."""
-    kind: Any = Pairs
-    plain = kind.batch
+    kinds: tuple[Any, ...] = (Step, RankingStep)
+    for kind in kinds:
 
-    def batch(self: Pairs, number: int, size: int) -> Any:
-        if step and number >= step and world.rank == rank and size == 8:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return plain(self, number, size)
+        def call(self: Any, number: int, size: int, *, live: bool, plain: Any = kind.__call__) -> Any:
+            if step and number >= step and world.rank == rank:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return plain(self, number, size, live=live)
 
-    kind.batch = batch
+        kind.__call__ = call
 
 
-def chain(made: runs.World, folder: Path) -> list[list[dict[str, Any]]]:
+def chain(made: runs.World, folder: Path, wish: dict[str, Any]) -> list[list[dict[str, Any]]]:
     """One run that is killed again and again, and goes on with another number of processes each time."""
     out = []
     for turn, (size, step) in enumerate(CHAIN):
 
         def work(world: World, size: int = size, step: int = step) -> dict[str, Any]:
             killed_at(step, size - 1, world)
-            return trained(made, folder / "run", CHAINED, world)
+            return trained(made, folder / "run", wish, world)
 
         out.append(group(size, work, folder / f"turn{turn}"))
     return out
@@ -303,20 +332,25 @@ def main(folder: Path) -> None:
     """All of the above; leaves found.json."""
     torch.set_num_threads(1)
     made = small(folder)
-    out: dict[str, Any] = {"runs": {}, "gradients": {}, "shortlists": {}, "widest": {}}
+    out: dict[str, Any] = {"runs": {}, "gradients": {}, "shortlists": {}, "widest": {}, "chain": {}, "straight": {}}
     for name, wish in RUNS.items():
         for size in SIZES:
             home = folder / name / str(size)
             out["runs"].setdefault(name, {})[size] = group(size, lambda w, h=home, y=wish: trained(made, h, y, w), home)  # type: ignore[misc]
     for name, wish in STEPS.items():
-        found = {size: group(size, lambda w, y=wish: gradients(made, y, w), folder / "steps") for size in SIZES}  # type: ignore[misc]
+        found = {}
+        for size in SIZES:
+            home = folder / "steps" / name / str(size)
+            found[size] = group(size, lambda w, y=wish, h=home: gradients(made, y, w, h / "solve"), home)  # type: ignore[misc]
         out["gradients"][name] = found
     for size in SIZES:
         model = folder / "full" / "1" / "model"
         out["shortlists"][size] = group(size, lambda w, m=model: shortlists(made, m, w), folder / "lists")  # type: ignore[misc]
         out["widest"][size] = group(size, widest, folder / "widest")
-    out["chain"] = chain(made, folder / "chain")
-    out["straight"] = group(1, lambda w: trained(made, folder / "straight", CHAINED, w), folder / "straight")
+    for name, wish in CHAINED.items():
+        home = folder / "chain" / name
+        out["chain"][name] = chain(made, home, wish)
+        out["straight"][name] = group(1, lambda w, h=home, y=wish: trained(made, h / "straight", y, w), home / "alone")  # type: ignore[misc]
     out["saved"] = saved(folder / "saved")
     out["failing"] = group(3, failing, folder / "failing")
     (folder / "found.json").write_text(json.dumps(out))  # gloo writes to standard output, too

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from pixnar.corpus import open_corpus
-from pixnar.model.build import build_model
+from pixnar.model.build import Docids, build_model
 from pixnar.model.encoder import Encoder
 from pixnar.model.features import FeatureCache
 from pixnar.model.nar import Nar
@@ -40,11 +40,18 @@ class World(NamedTuple):
     priors: Priors
 
     def model(self, design: str = "mlp") -> Nar:
-        """A new model, always the same."""
+        """A new model, always the same; the design `solved` is mlp with rows that compose docids, and word pieces."""
         features = FeatureCache(Encoder.load(self.encoder.name), None)
-        head = "encoder" if design == "mlp" else "random"
+        head = {"mlp": "encoder", "mask": "random", "solved": "solved"}[design]
         return build_model(
-            self.data.vocabulary, features, self.priors, slots=SLOTS, design=design, head=head, hidden=16
+            self.data.vocabulary,
+            features,
+            self.priors,
+            slots=SLOTS,
+            design="mask" if design == "mask" else "mlp",
+            head=head,
+            hidden=16,
+            docids=docids(self.data, pieces=True) if head == "solved" else None,
         )
 
 
@@ -59,6 +66,12 @@ def world(folder: Path, documents: int = 8, docids: int = 3) -> World:
     encoder = Encoder.load(folder / "encoder")
     data.vectors = FeatureCache(encoder, None).vectors(data.inputs)
     return World(encoder, data, Priors.count(data.token_counts()[:-1], data.tokens.lengths, SLOTS))
+
+
+def docids(data: TrainingData, *, pieces: bool, folder: Path | None = None) -> Docids:
+    """What phrase rows are solved from."""
+    assert data.vectors is not None
+    return Docids(tokens=data.cut_tokens(SLOTS), vectors=data.vectors[: len(data.docids)], pieces=pieces, folder=folder)
 
 
 def options(**changes: Any) -> Train:
@@ -119,9 +132,10 @@ def main(folder: Path, settings: list[dict[str, Any]], kills: list[int]) -> None
     out = []
     for i, changes in enumerate(settings):
         design = changes.pop("design", "mlp")
+        rule = ScoreRule(score=changes.pop("score", "probability"))
         wish = options(**changes)
         whole, broken = folder / f"whole{i}", folder / f"broken{i}"
-        model, _ = run(made, whole, wish, model=made.model(design), evaluate=movement)
+        model, _ = run(made, whole, wish, rule=rule, model=made.model(design), evaluate=movement)
 
         def slow(_: str, __: int, ___: int | None) -> None:
             time.sleep(0.02)  # so that it can be killed where we want
@@ -131,13 +145,13 @@ def main(folder: Path, settings: list[dict[str, Any]], kills: list[int]) -> None
 
         for step in kills:
             killed(
-                lambda where=broken, wish=wish, design=design: run(  # type: ignore[misc]
-                    made, where, wish, model=made.model(design), evaluate=movement, progress=slow
+                lambda where=broken, wish=wish, rule=rule, design=design: run(  # type: ignore[misc]
+                    made, where, wish, rule=rule, model=made.model(design), evaluate=movement, progress=slow
                 ),
                 lambda step=step, reached=reached: reached(step),  # type: ignore[misc]
             )
         before = losses(broken)
-        again, _ = run(made, broken, wish, model=made.model(design), evaluate=movement)
+        again, _ = run(made, broken, wish, rule=rule, model=made.model(design), evaluate=movement)
         same = all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
         out.append({"whole": losses(whole), "broken": losses(broken), "before": len(before), "same": same})
     print(json.dumps(out))

@@ -74,6 +74,9 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
         {"steps": 14, "fine_tune": 0.5},
         {"steps": 13, "fine_tune": 0.5, "softmax": "sampled", "sample": 50, "minutes": 60.0},
         {"steps": 13, "design": "mask", "optimizer": "adam"},
+        {"steps": 14, "design": "solved", "score": "composed", "mine_every": 4},
+        {"steps": 13, "design": "solved", "score": "composed", "fine_tune": 0.5, "optimizer": "rows", "accumulate": 2},
+        {"steps": 13, "score": "composed", "rank_against": "all", "teacher": 0.5},
     ]
     command = [sys.executable, "-m", "tests.train.runs", str(tmp_path), json.dumps(wishes), "[5, 11]"]
     done = subprocess.run(

@@ -48,7 +48,9 @@ def _added_up(parts: dict[str, Any]) -> str:
     """A docid's score as the sum that it is."""
     terms = [f"{escape(token['token'])} {token['score']:.1f}" for token in parts["tokens"] if token["counts"]]
     terms += [f"end {parts['end']:.1f}"] if parts["end"] else []
-    return f"({' + '.join(terms)}) / {parts['divisor']:.2f}"
+    factor = "" if parts["factor"] == 1 else f" × {parts['factor']:.3f}"
+    divisor = "" if parts["divisor"] == 1 else f" / {parts['divisor']:.2f}"
+    return f"({' + '.join(terms)}){factor}{divisor}"
 
 
 def _hits(told: dict[str, Any]) -> Table:

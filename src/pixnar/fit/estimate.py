@@ -1,4 +1,4 @@
-"""Estimate of how long a fit takes, before it begins: from rates measured on two cores, scaled to the machine at hand."""
+"""Estimate of how long a fit takes, before it begins: from rates a core reached, and the cores of this machine."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def estimate(
 ) -> Estimate:
     """Estimate a fit of so many docids with so many tokens in all, and `texts` to encode by an encoder of some weights.
 
-    >>> print(estimate(Recipe(), docids=20_000, tokens=63_000, texts=21_000, weights=11e6, width=384, minutes=2, dev=1000))
-    ... # doctest: +ELLIPSIS
+    >>> sizes = {"docids": 20_000, "tokens": 63_000, "texts": 21_000, "weights": 11e6, "width": 384}
+    >>> print(estimate(Recipe(), **sizes, minutes=2, dev=1000))  # doctest: +ELLIPSIS
     about ... minutes in all: encoding ..., solving ..., training 2, shortlist 2, choices ...
     """
     cores = min(os.cpu_count() or 1, 8)

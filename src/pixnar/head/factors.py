@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -140,6 +141,14 @@ class DocidFactors:
         if known is not None and len(known.classes) == table.rows and known.identity == _identity(table):
             return known.classes
         return self._classes_of(self._rows.docid_norms(table, self._slots, threads=self._threads))
+
+    def of(self, tokens: Sequence[int]) -> float:
+        """The factor of one docid."""
+        builder = _native.DocidBuilder(self._rows.count)
+        ids, numbers = np.array(tokens, np.uint32), np.zeros(1, np.uint32)
+        builder.add(ids, np.array([0, len(ids)], np.int64), numbers, b"", np.zeros(0, np.int64))
+        table = _native.DocidTable(builder.finish(1, True, 1, None))
+        return float(self.values[self.classes(table)[0]])
 
     def _classes_of(self, norms: Floats) -> Classes:
         classes = np.zeros(len(norms), np.uint8)

@@ -208,7 +208,7 @@ class Index:
         """The k docids that the model says of a query, best first, with the tokens it says them in."""
         made, engine, vocabulary = self.queries([query])[0], self.engine, self.table.vocabulary
         rule = engine.scorer.rule
-        found = engine.decoder.docids(engine.scored(made), k, order=engine.scorer.order, length_norm=rule.length_norm)
+        found = engine.decoder.docids(engine.scored(made), k, order=engine.scorer.order, length_norm=rule.length_power)
         return [
             Generated(self.spelling(hit.tokens), hit.score, [vocabulary.token(v) for v in hit.tokens], hit.documents)
             for hit in found.hits

@@ -34,15 +34,17 @@ class Kind:
     noun: str
     maker: str  # the command that writes such a folder
     changing: tuple[str, ...] = ()  # folders that have checksums of their own and may be changed later
+    oldest: int = 1  # version that is still read
 
 
 INDEX = Kind(
     "pixnar-index",
-    2,  # served rows, and an encoder that needs no torch
+    3,  # may have the composed score, and factors of docids
     ("version", "files", "rule", "fusion", "depth", "expansion"),
     "index",
     "pixnar fit",
     ("docids/",),
+    oldest=2,  # served rows, and an encoder that needs no torch
 )
 
 
@@ -90,7 +92,7 @@ def read_manifest(folder: Path, kind: Kind = INDEX) -> dict[str, Any]:
         raise FileFormatError(f"{path} is damaged (its version or files are of the wrong type): copy or build it again")
     if version > kind.version:
         raise FileFormatError(f"{path} has format {version}, this release reads up to {kind.version}: upgrade pixnar")
-    if version < kind.version:
+    if version < kind.oldest:
         raise OlderIndexError(
             f"{path} has format {version} of an earlier release: run {kind.maker} again with --overwrite"
         )

@@ -43,11 +43,14 @@ class Sums:
         self._own = set(query.own.tolist())
         scorer = index.engine.scorer
         self._rule, self._floors, self._slots = scorer.rule, scorer.floors, scorer.slots
-        if self._rule.normalize:
+        if self._rule.score == "composed":
+            bias = scorer.head.bias
+            self._said = logits if bias is None else logits - bias[ids]
+        elif self._rule.normalize:
             top = logits.max(1, keepdims=True)
-            self._log_p = logits - top - np.log(np.exp(logits - top).sum(1, keepdims=True))
+            self._said = logits - top - np.log(np.exp(logits - top).sum(1, keepdims=True))
         else:
-            self._log_p = logits - scorer.log_z[:, None]
+            self._said = logits - scorer.log_z[:, None]
         self._rows: dict[int, NDArray[np.float64]] = {}
 
     def worth(self, token: int) -> float:
@@ -56,8 +59,9 @@ class Sums:
         return best if best > -math.inf else 0.0
 
     def docid(self, tokens: Tokens) -> dict[str, Any]:
-        """The parts of a docid's score: (its tokens + its end) / divisor.
+        """The parts of a docid's score: (its tokens + its end) × factor / divisor, to the last bit in that order.
 
+        The factor is that of the composed score, 1 / the length of the docid's vector, and else 1.
         A token that no slot names scores its floor, and one beyond the last slot does not count.
         """
         parts = [self._token(place, v) for place, v in enumerate(tokens)]
@@ -71,8 +75,13 @@ class Sums:
             "tokens": parts,
             "end": end,
             "sum": total + (end or 0.0),
-            "divisor": float(terms**self._rule.length_norm),
+            "factor": self._factor(tokens),
+            "divisor": float(terms**self._rule.length_power),
         }
+
+    def _factor(self, tokens: Tokens) -> float:
+        factors = self._index.engine.factors
+        return 1.0 if factors is None else factors.of(tokens)
 
     def document(self, doc_id: str) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
         """The docids that speak most for a document, and its score: that of the best, and what the others add.
@@ -122,7 +131,7 @@ class Sums:
             self._scores,
             k,
             order=engine.scorer.order,
-            length_norm=self._rule.length_norm,
+            length_norm=self._rule.length_power,
             allow=wanted.allow,
             forbid=wanted.forbid,
             where=wanted.where,
@@ -157,7 +166,7 @@ class Sums:
             return 0
         if self._rule.order == "slots":
             return place + 1
-        return 1 + int(self._log_p[1:, np.searchsorted(self._ids, v)].argmax())
+        return 1 + int(self._said[1:, np.searchsorted(self._ids, v)].argmax())
 
     def _named(self, v: int) -> NDArray[np.float64]:
         """What the query gives a token in every slot, -inf where it does not name it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from pixnar.model.solve import Solved, SolveOptions, solve_rows
 from pixnar.model.world import ALONE, World
 from pixnar.progress import Progress
 from pixnar.scoring import Priors
-from pixnar.storage import read_container, reserve, write_container
+from pixnar.storage import atomic_write, read_container, reserve, write_container
 from pixnar.vocab import TargetVocabulary
 from pixnar.vocab.protocol import EncodedBatch
 
@@ -94,7 +95,8 @@ def _solved_head(
     pieces = pieces_of_tokens(features.encoder.tokenizer, texts) if docids.pieces else None
     read_alone = None
     if not docids.pieces:
-        read_alone = features.vectors(texts, progress, "encoding phrases", known).astype(np.float32)
+        read = world.in_turn(lambda: features.vectors(texts, progress, "encoding phrases", known))
+        read_alone = read.astype(np.float32)
     solved = _solved(docids, len(vocabulary), pieces, read_alone, progress, world)
     end = np.zeros((1, solved.rows.shape[1]), np.float32)
     made: PhraseHead
@@ -129,22 +131,10 @@ def _solved(
     folder.mkdir(parents=True, exist_ok=True)
     width = docids.vectors.shape[1]
     state = folder / f"solving-{world.rank}-of-{world.size}.pixnar"
-    if world.size > 1:
-        begin, end = world.rows(width)
-        solved = solve_rows(
-            docids.tokens, docids.vectors, size, options, columns=slice(begin, end), state=state, **parts
-        )
-        path, shape = folder / "solved.rows", (size + len(solved.pieces), width)
-        if world.first:
-            reserve(path, 4 * math.prod(shape))
-        world.wait()
-        whole = np.memmap(path, np.float32, "r+", shape=shape)
-        whole[:size, begin:end], whole[size:, begin:end] = solved.rows, solved.pieces
-        whole.flush()
-        world.wait()
-        return Solved(whole[:size], whole[size:], solved.rounds, solved.residual)
-    path = folder / "solved.pixnar"
     known = {"ridge": options.ridge, "size": size, "docids": len(docids.tokens.offsets) - 1, "width": width}
+    if world.size > 1:
+        return _solved_together(docids, size, options, known, parts, folder, state, world)
+    path = folder / "solved.pixnar"
     try:
         found = read_container(path, _KIND, _VERSION)
         if {name: found.meta[name] for name in known} == known:
@@ -156,6 +146,50 @@ def _solved(
     meta = known | {"rounds": solved.rounds, "residual": solved.residual}
     write_container(path, _KIND, _VERSION, meta, {"rows": solved.rows.ravel(), "pieces": solved.pieces.ravel()})
     return solved
+
+
+def _solved_together(
+    docids: Docids,
+    size: int,
+    options: SolveOptions,
+    known: dict[str, Any],
+    parts: dict[str, Any],
+    folder: Path,
+    state: Path,
+    world: World,
+) -> Solved:
+    """The same by several processes: each solves some columns and writes them into one file, which all then map."""
+    path, about, width = folder / "solved.rows", folder / "solved.json", known["width"]
+    found = world.tell(_finished(about, path, known) if world.first else None)
+    if found is None:
+        begin, end = world.rows(width)
+        columns = slice(begin, end)
+        solved = solve_rows(docids.tokens, docids.vectors, size, options, columns=columns, state=state, **parts)
+        found = known | {"pieces": len(solved.pieces), "rounds": solved.rounds, "residual": solved.residual}
+        shape = (size + len(solved.pieces), width)
+        if world.first:
+            reserve(path, 4 * math.prod(shape))
+        world.wait()
+        written = np.memmap(path, np.float32, "r+", shape=shape)
+        written[:size, columns], written[size:, columns] = solved.rows, solved.pieces
+        written.flush()
+        world.wait()
+        if world.first:
+            with atomic_write(about) as file:
+                file.write(json.dumps(found).encode())
+    whole = np.memmap(path, np.float32, "r", shape=(size + found["pieces"], width))
+    return Solved(whole[:size], whole[size:], found["rounds"], found["residual"])
+
+
+def _finished(about: Path, path: Path, known: dict[str, Any]) -> dict[str, Any] | None:
+    """What an earlier run says of the rows that it solved; None where it did not come that far, or solved others."""
+    try:
+        found: dict[str, Any] = json.loads(about.read_bytes())
+        length = 4 * (known["size"] + found["pieces"]) * known["width"]
+        same = {name: found[name] for name in known} == known and path.stat().st_size == length
+        return found if same else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _shard(

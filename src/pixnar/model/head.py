@@ -97,11 +97,18 @@ class PhraseHead(nn.Module):
         return rows, bias
 
     def rows_of(self, ids: Tensor) -> Tensor:
-        """The whole rows [K, d] of some tokens: of all shards, with their pieces. Gradients are sparse."""
+        """The whole rows [K, d] of some sorted tokens: of all shards, with their pieces. Gradients are sparse."""
         local = self._local(ids)
         rows = F.embedding(local, self.rows, sparse=True)
         rows = self.add_shards(rows if self._whole else rows * self._inside(ids)[:, None])
         return rows if self.pieces is None else rows + self.pieces(ids)
+
+    def bias_of(self, ids: Tensor) -> Tensor | None:
+        """The bias [K] of some sorted tokens: of all shards. Gradients are sparse."""
+        if self.bias is None:
+            return None
+        bias = torch.gather(self.bias, 0, self._local(ids), sparse_grad=True)
+        return self.add_shards(bias if self._whole else bias * self._inside(ids))
 
     def written(self) -> PhraseHead:
         """A head with the pieces added to the rows: this one where there are none."""

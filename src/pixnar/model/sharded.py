@@ -45,6 +45,30 @@ class ShardedHead(PhraseHead):
         """The sum over the processes."""
         return self.world.add(part)
 
+    def rows_of(self, ids: Tensor) -> Tensor:
+        """See `PhraseHead`; rows of other processes get no gradient here, not even one of zero."""
+        piece = self._piece(ids)
+        own = F.embedding(ids[piece] - self.first, self.rows, sparse=True)
+        rows = self.add_shards(F.pad(own, (0, 0, piece.start, len(ids) - piece.stop)))
+        return rows if self.pieces is None else rows + self.pieces(ids)
+
+    def bias_of(self, ids: Tensor) -> Tensor | None:
+        """See `PhraseHead`."""
+        if self.bias is None:
+            return None
+        piece = self._piece(ids)
+        own = torch.gather(self.bias, 0, ids[piece] - self.first, sparse_grad=True)
+        return self.add_shards(F.pad(own, (piece.start, len(ids) - piece.stop)))
+
+    def written(self) -> PhraseHead:
+        """See `PhraseHead`: the rows of this process."""
+        if self.pieces is None:
+            return self
+        rows, bias = self.arrays()
+        offsets = None if bias is None else torch.from_numpy(bias)
+        made = ShardedHead(torch.from_numpy(rows), offsets, total=self.total, world=self.world)
+        return made.requires_grad_(False).to(self.rows.device)
+
     def log_z_sampled(self, x: Tensor, ids: Tensor, log_weights: Tensor, chunk: int = 0) -> Tensor:
         """See `PhraseHead`; `ids` are sorted, and each process looks at its own."""
         return self._own_log_z(x, *self._own(ids), log_weights, chunk)
@@ -73,12 +97,17 @@ class ShardedHead(PhraseHead):
 
     def _own(self, ids: Tensor) -> tuple[slice, Tensor, Tensor | None]:
         """Where in sorted ids those of this process stand, and their rows and bias."""
-        ends = torch.tensor([self.first, self.first + len(self.rows)], device=ids.device)
-        begin, end = torch.searchsorted(ids, ends).tolist()
-        local = ids[begin:end] - self.first
+        piece = self._piece(ids)
+        local = ids[piece] - self.first
         rows = F.embedding(local, self.rows, sparse=self.sparse)
         bias = None if self.bias is None else torch.gather(self.bias, 0, local, sparse_grad=self.sparse)
-        return slice(begin, end), rows, bias
+        return piece, rows, bias
+
+    def _piece(self, ids: Tensor) -> slice:
+        """Where in sorted ids those of this process stand."""
+        ends = torch.tensor([self.first, self.first + len(self.rows)], device=ids.device)
+        begin, end = torch.searchsorted(ids, ends).tolist()
+        return slice(begin, end)
 
     def _own_log_z(
         self, x: Tensor, piece: slice, rows: Tensor, bias: Tensor | None, log_weights: Tensor, chunk: int

@@ -45,6 +45,11 @@ class ScoreRule:
         if wrong:
             raise PixnarError(f"scoring: {wrong}")
 
+    @property
+    def length_power(self) -> float:
+        """The power of its length that a docid's sum is divided by; factors of docids take the place of such a rule."""
+        return 0.0 if self.score == "composed" else self.length_norm
+
     def with_(self, **changes: Any) -> ScoreRule:
         """The same rule but for some settings."""
         return replace(self, **changes)

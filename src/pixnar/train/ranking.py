@@ -156,9 +156,8 @@ class RankingStep:
             x, d = self.data.vectors[inputs].astype(np.float32), self.data.vectors[pool].astype(np.float32)
         else:
             x, d = self._x0(inputs), self.docid_vectors(pool)
-        near = pool[nearest(x, d, _NEAR, seed=self.seed)]
-        world = self.model.head.world
-        self.mined = inputs, world.tell_array(near)
+        near = np.sort(pool[nearest(x, d, _NEAR, seed=self.seed)], axis=1)  # equals come in any order: not here
+        self.mined = inputs, self.model.head.world.tell_array(near)
 
     def _inputs_of_round(self, step: int, end: int, size: int) -> Ints:
         """The inputs of steps up to `end`: all of the corpus, where these are a whole epoch."""
@@ -181,24 +180,20 @@ class RankingStep:
     def docid_vectors(self, docids: Ints, at_once: int = 65_536) -> Floats:
         """The unit vectors [N, d] of docids as search composes them."""
         head = self.model.head
-        rows = head.arrays()[0] if head.world.size == 1 else self._whole_rows()
+        rows = head.arrays()[0]
         out = np.empty((len(docids), head.width), np.float32)
         for i in range(0, len(docids), at_once):
             tokens, owner = self.data.rows(docids[i : i + at_once], self.model.slots.slots)
-            offsets = np.searchsorted(owner, np.arange(len(docids[i : i + at_once]) + 1))
+            own = (tokens >= head.first) & (tokens < head.first + len(rows))  # each process adds up its own rows
+            offsets = np.searchsorted(owner[own], np.arange(len(docids[i : i + at_once]) + 1))
             part = out[i : i + at_once]
-            _native.bag_sums(tokens.astype(np.uint32), offsets, rows, part, 0)
+            _native.bag_sums((tokens[own] - head.first).astype(np.uint32), offsets, rows, part, 0)
+            if head.world.size > 1:
+                summed = torch.from_numpy(part).to(self.model.device)
+                head.world.add_up([summed])
+                part[:] = summed.cpu().numpy()
             part /= np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-9)
         return out
-
-    @torch.no_grad()
-    def _whole_rows(self, at_once: int = 65_536) -> Floats:
-        head = self.model.head
-        parts = [
-            head.rows_of(torch.arange(i, min(head.eos, i + at_once), device=self.model.device)).cpu().numpy()
-            for i in range(0, head.eos, at_once)
-        ]
-        return np.concatenate(parts)
 
     # Losses
 
@@ -286,13 +281,7 @@ class _FixedRows:
     """A head over a sample of tokens whose rows take no gradient; its bias does."""
 
     def __init__(self, rows: Tensor, head: PhraseHead, ids: Tensor) -> None:
-        self._rows, self._bias = rows, None
-        if head.bias is not None and head.world.size == 1:
-            self._bias = torch.gather(head.bias, 0, ids, sparse_grad=True)
-        elif head.bias is not None:  # of a head in shards the bias stays as it started: its gradient is not shared
-            inside = (ids >= head.first) & (ids < head.first + len(head.rows))
-            local = (ids - head.first).clamp(0, len(head.rows) - 1)
-            self._bias = head.add_shards(head.bias.detach()[local] * inside)
+        self._rows, self._bias = rows, head.bias_of(ids)
 
     def score_sampled(
         self, x: Tensor, positions: Tensor, ids: Tensor, log_weights: Tensor, chunk: int = 0
