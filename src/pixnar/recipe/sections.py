@@ -123,7 +123,9 @@ class Train:
     teacher: float = dial(
         0.0, "weight of: the ranking stays near that by the encoder's own vectors of the docids (distillation)", 0, 1e6
     )
-    slot_examples: int = dial(32, "inputs of a batch that also train the slots by l1, l2 and l3", 1, 2**20)
+    slot_examples: int = dial(
+        16, "inputs of a batch that also train the slots, by l1 and l3 (composed score)", 1, 2**20
+    )
     softmax: str = dial(
         "auto",
         "full: over the whole vocabulary; sampled: over some of it; auto: full while it is cheap",

@@ -24,7 +24,7 @@ VERSION = 1
 PAPER = (4096, 20_000, 5)  # m, r, k of the paper
 SHARE = 0.03  # of the vocabulary in each list, below the paper's r
 SHORT_K = 8  # lists a query takes where they are shorter
-COMPOSED = (0.015, 5)  # share and k under the composed score
+COMPOSED = (0.013, 5)  # share and k under the composed score
 LEAST_MEMBERS = 8  # examples for each vector c_i, at least; fewer cannot teach it a list
 
 

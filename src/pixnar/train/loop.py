@@ -29,6 +29,7 @@ from pixnar.train.ranking import RankingOptions, RankingStep
 from pixnar.train.step import Objective, Step
 
 _CHECKS = 10  # on dev in a stage
+_SLOT_SAMPLE = 4  # of the tokens of a sampled softmax, those that the slots beside a ranking look at: one in so many
 _SCALE_RATE = 20  # how much faster than the slots' layers the scale of their scores learns
 _WARMUP_SHARE = 0.1  # of a stage: the warm-up takes no more
 _LIVE_ROWS = 1 / 3  # while the encoder is fine-tuned, the phrase rows learn at this share of their rate
@@ -424,8 +425,8 @@ def _ranking_options(options: Train) -> RankingOptions:
         all_documents=options.rank_against == "all",
         mine_every=options.mine_every,
         slot_examples=min(options.slot_examples, options.batch),
-        sample=options.sample,
-        weights=Weights(options.l1, options.l2, options.l3),
+        sample=max(1, options.sample // _SLOT_SAMPLE),
+        weights=Weights(options.l1, 0.0, options.l3),  # l2 would pull x_0 away from what ranks: docs/LOG.md
         teacher=options.teacher,
     )
 

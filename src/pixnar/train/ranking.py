@@ -3,8 +3,8 @@
 A batch of inputs (docids and train queries) is ranked against candidate documents: those of the batch, and for every
 input some documents of its nearest docids. A document's score is the log of the sum of exp over its docids, never
 counting the input itself; the loss is the cross-entropy of the right document. Beside it, the slots x_1 … x_s learn
-to predict the tokens of a sibling docid place by place (l1, l3), and x_0 all of them (l2), with the phrase rows held
-fixed: rows compose documents, and the places must not pull them apart.
+to predict the tokens of a sibling docid place by place (l1, l3), with the phrase rows held fixed: rows compose
+documents, and the places must not pull them apart.
 """
 
 from __future__ import annotations
