@@ -181,7 +181,7 @@ def test_figures_know_how_sure_they_are() -> None:
         good.p_value(Judged("other", {}, {"MRR@10": [0.5] * 30}, ["q1"]), "MRR@10")
 
 
-@pytest.mark.parametrize("dial", ["train.steps=3", "vocab.size=600", "scoring.copy=0.5", "model.encoder=x"])
+@pytest.mark.parametrize("dial", ["train.steps=3", "vocab.size=600", "scoring.score=composed", "model.encoder=x"])
 def test_what_tables_are_about_is_not_set(home: Path, tmp_path: Path, dial: str) -> None:
     with pytest.raises(PixnarError, match="is what tables are about"):
         Study(Plan(corpus=str(home / "small"), out=tmp_path / "x", settings=(dial,)))
