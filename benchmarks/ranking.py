@@ -51,7 +51,8 @@ from pixnar.vocab import TargetVocabulary, TokenizerVocabulary, Vocabulary
 LIKELIHOOD = PAPER_RULE.with_(normalize=True)
 """The paper's score: Σ log P of each slot's token and of the end."""
 
-NO_COPY = ScoreRule(copy=0.0)
+PROBABILITY = ScoreRule(score="probability")
+NO_COPY = PROBABILITY.with_(copy=0.0)
 
 _TUNED = 200  # dev queries on which dials are chosen
 _DEPTH = 150
@@ -192,7 +193,7 @@ def _corpus(
     no_copy = rule
     rule = bench.tuned(model, rule.with_(copy=0.3), ["copy", "prior_weight", "length_norm", "aggregate"])
     note("+ copy term", bench.by_docids(model, rule))
-    model, facts["with ranking loss"] = bench.trained("b", ScoreRule())
+    model, facts["with ranking loss"] = bench.trained("b", PROBABILITY)
     rule = bench.tuned(model, rule, ["prior_weight", "copy", "length_norm", "aggregate"])
     note("+ ranking loss", bench.by_docids(model, rule))
     facts["rule"] = rule.to_dict()
@@ -250,6 +251,8 @@ def _bench(
         patience=0,
         evaluate_every=max(1, steps // 3),
         softmax="sampled",
+        head_learning_rate=1e-3,  # what the score probability was chosen with
+        optimizer="rows",
     )
     pooled = features.vectors(dev.texts).astype(np.float32)
     return _Bench(name, data, dev, features, engine, slots, priors, options, pooled, folder)

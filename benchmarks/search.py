@@ -126,8 +126,9 @@ def _clover(index: Index, rows: int, k: int) -> Search:
         np.concatenate([dense[:-1], more, dense[-1:]]), np.concatenate([bias[:-1], unlikely, bias[-1:]])
     )
     priors = Priors(np.append(old.priors.tokens, np.full(missing, -20, np.float32)), old.priors.ends)
-    scorer = QueryScorer(padded, old.log_z, priors, old.rule.with_(order="slots", floor="zero", copy=0.0))
-    engine = index.engine.with_scorer(old.with_rule(scorer.rule))  # the decoder knows the table's tokens only
+    rule = old.rule.with_(score="probability", order="slots", floor="zero", copy=0.0)
+    scorer = QueryScorer(padded, old.log_z, priors, rule)
+    engine = index.engine.with_scorer(old.with_rule(rule))  # the decoder knows the table's tokens only
 
     def search(text: str) -> list[str]:
         x, _ = index.encoder.query_vectors([normalize(text)])

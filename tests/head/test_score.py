@@ -18,6 +18,7 @@ from pixnar.search.scores import SlotScores
 
 rules = st.builds(
     ScoreRule,
+    score=st.sampled_from(["composed", "probability"]),
     prior_weight=st.sampled_from([0.0, 0.5, 1.0, 1.3]),
     copy=st.sampled_from([0.0, 0.3, 0.9]),
     floor=st.sampled_from(["zero", "prior", "strict"]),

@@ -392,6 +392,31 @@ def test_what_is_no_index(copy: Path, tmp_path: Path) -> None:
         refused(copy)
 
 
+def test_an_index_of_the_release_before(copy: Path, home: Path, tmp_path: Path) -> None:
+    """Version 2 knew one score and had no factors; it is read as ever. One with neither score nor factors says so."""
+    wish = settings(home / "encoder", train__steps=1, shortlist__learn=False, scoring__score="probability")
+    fit(home / "corpus", tmp_path / "old", override(Recipe(), wish), cache=home / "cache", threads=1)
+    old = Index.load(tmp_path / "old")
+    assert not (tmp_path / "old" / "factors.pixnar").exists()
+    assert old.engine.factors is None
+    expected = old.search_batch(["balin demor", "rovek"])
+    assert old.manifest["version"] == 3
+
+    def earlier(content: dict[str, Any]) -> dict[str, Any]:
+        rule = {name: value for name, value in content["rule"].items() if name != "score"}
+        return content | {"version": 2, "rule": rule}
+
+    rewritten(tmp_path / "old", earlier)
+    again = Index.load(tmp_path / "old")
+    assert again.manifest["version"] == 2
+    assert again.search_batch(["balin demor", "rovek"]) == expected
+    rewritten(
+        copy, lambda content: content | {"files": {k: v for k, v in content["files"].items() if "factors" not in k}}
+    )
+    (copy / "factors.pixnar").unlink()
+    assert "factors.pixnar" in refused(copy)
+
+
 def test_parts_that_do_not_fit(copy: Path, home: Path, tmp_path: Path) -> None:
     """A model of another vocabulary."""
     wish = settings(home / "encoder", vocab__size=560, train__steps=1, shortlist__learn=False)

@@ -76,12 +76,14 @@ def test_rows_say_what_an_index_says(home: Path, asked: list[tuple[str, bool]]) 
     grid = json.loads((home / "out" / "table1.json").read_text())
     rows = {row[0]: row for row in grid["grids"][0]["rows"]}
     assert {"BM25, docids joined", "dense, fine-tuned", "CLOVERv2", "CLOVERv2, l1 only"} <= set(rows)
-    folders = sorted((home / "out" / "work" / "indexes").glob("pixnar-*"))
-    assert len(folders) == 1
+    made = sorted((home / "out" / "work" / "indexes").glob("pixnar-*"))
+    by_score = {Index.load(folder).engine.scorer.rule.score: folder for folder in made}
+    assert len(made) == len(by_score) == 2  # our recipe, and table 4 with the score that is a softmax
+    whole = by_score["composed"]
     corpus = open_corpus(home / "small")
     queries = read_queries(corpus, "test", 30)
     for label, sources in ((FUSED, "all"), (UNFUSED, "evidence")):
-        index = Index.load(folders[0], sources=sources)
+        index = Index.load(whole, sources=sources)
         found = [[hit.doc_id for hit in hits] for hits in index.search_batch(queries.texts, 10)]
         mrr = mrr_at(found, queries.relevant, 10)
         assert grid["data"][label]["figures"]["MRR@10"] == pytest.approx(mrr, abs=1e-9)
@@ -181,7 +183,7 @@ def test_figures_know_how_sure_they_are() -> None:
         good.p_value(Judged("other", {}, {"MRR@10": [0.5] * 30}, ["q1"]), "MRR@10")
 
 
-@pytest.mark.parametrize("dial", ["train.steps=3", "vocab.size=600", "scoring.copy=0.5", "model.encoder=x"])
+@pytest.mark.parametrize("dial", ["train.steps=3", "vocab.size=600", "scoring.score=composed", "model.encoder=x"])
 def test_what_tables_are_about_is_not_set(home: Path, tmp_path: Path, dial: str) -> None:
     with pytest.raises(PixnarError, match="is what tables are about"):
         Study(Plan(corpus=str(home / "small"), out=tmp_path / "x", settings=(dial,)))

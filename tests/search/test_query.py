@@ -9,13 +9,19 @@ import pytest
 from numpy.typing import NDArray
 
 from pixnar.docids import DocidTable
-from pixnar.scoring import PAPER_RULE, Priors, ScoreRule
+from pixnar.evidence.ngrams import Ngrams
+from pixnar.head import HeadRows
+from pixnar.index.engine import Engine
+from pixnar.index.units import Units
+from pixnar.scoring import COMPOSED_RULE, PAPER_RULE, Priors, ScoreRule
 from pixnar.search import Decoder, SlotScores
 from pixnar.search import query as module
 from pixnar.search.query import ArrayHead, QueryScorer
+from pixnar.vocab import Vocabulary
 
 V, S, D, Q = 13, 4, 6, 3
 Floats = NDArray[np.float32]
+VOCABULARY = Vocabulary.build(["a b c", "a b d"], 600, min_count=1)
 OWN = [np.array([2, 5], np.uint32), np.array([0, 7, 12], np.uint32), np.array([], np.uint32)]
 
 
@@ -56,6 +62,11 @@ def by_hand(
     rule = s.rule
     scored = np.ones(V + 1, bool) if listed is None else np.isin(np.arange(V + 1), [*listed, V])
     used = [0] if rule.order == "bag" else list(range(1, S + 1))
+    if rule.score == "composed":
+        products = np.stack([head(s).rows[:V].astype(np.float64) @ x[t] for t in used])
+        products = products if rule.order == "slots" else products.max(0, keepdims=True)
+        products[:, own] += rule.copy * -s.priors.tokens[own].astype(np.float64)
+        return np.where(scored[:V], rule.scale * products, -np.inf), np.zeros(S)
     log_p = np.zeros((len(used), V + 1))
     for i, t in enumerate(used):
         logits = head(s).rows.astype(np.float64) @ x[t] + (0 if head(s).bias is None else head(s).bias)
@@ -82,6 +93,9 @@ RULES: dict[str, ScoreRule] = {
     "bag raw": ScoreRule(order="bag", normalize=False, copy=0.0),
     "bag prior": ScoreRule(order="bag", floor="prior", ends=True),
     "paper": PAPER_RULE,
+    "composed": COMPOSED_RULE.with_(copy=0.2, scale=1.4),
+    "composed any": ScoreRule(score="composed", order="any", floor="strict"),
+    "composed slots": ScoreRule(score="composed", order="slots", floor="prior", ends=True, copy=0.0),
 }
 
 
@@ -168,6 +182,19 @@ def test_expansion(bias: bool, x: Floats) -> None:
             assert values.dtype == np.float32
 
 
+def test_expansion_of_the_composed_score(x: Floats) -> None:
+    """What x_0 gains over the bias, which stands for how usual a token is."""
+    for bias in (True, False):
+        s, biases = scorer(COMPOSED_RULE, bias=bias), head(scorer(COMPOSED_RULE, bias=bias)).bias
+        usual = 0 if biases is None else biases[:V]
+        logits = head(s).rows[:V].astype(np.float64) @ x[0, 0] + usual
+        gains = logits - np.log(np.exp(logits).sum()) - usual
+        ids, values = s.expansion(x[0], 3)
+        best = np.argsort(-gains)[:3]
+        assert ids.tolist() == sorted(best[gains[best] > 0].tolist())
+        assert np.allclose(values, gains[ids], atol=1e-4)
+
+
 def test_expansion_of_a_shortlist(x: Floats) -> None:
     s = scorer(ScoreRule(), bias=False)
     listed = np.array([1, 4, 6, 9, 10], np.uint32)
@@ -198,3 +225,42 @@ def test_decoding_many(name: str, x: Floats) -> None:
             wanted[name_of] = total / min(len(docid) + 1, S) ** 0.5
         assert dict(hits) == pytest.approx(wanted, abs=1e-4)
         assert [score for _, score in hits] == sorted((score for _, score in hits), reverse=True)
+
+
+@pytest.mark.parametrize("order", ["bag", "any", "slots"])
+@pytest.mark.parametrize("rows", ["as trained", "as served"])
+def test_the_composed_score_of_docids(order: Any, rows: str, x: Floats) -> None:
+    """From vectors to documents: sums of products over the length of the sum of the rows; nothing by their number."""
+    s = scorer(ScoreRule(score="composed", order=order, copy=0.1, aggregate="max", length_norm=0.7, ends=True))
+    docids: dict[tuple[int, ...], list[str]] = {(0, 1): ["a"], (5, 2, 7): ["b"], (12,): ["c"], (3, 3, 3, 3, 8): ["d"]}
+    table = DocidTable.in_memory(docids, V)
+    served = HeadRows.build(head(s).rows, head(s).bias, format="float32")
+    used = s if rows == "as trained" else QueryScorer(served, s.log_z, s.priors, s.rule)
+    engine = Engine(table, used, Ngrams(VOCABULARY), Units.of(["a", "b", "c", "d"]))
+    for vectors, own in zip(x, OWN, strict=True):
+        tokens = np.maximum(np.broadcast_to(by_hand(s, vectors, own)[0], (S, V)), 0)
+        wanted: dict[str, Any] = {}
+        for docid, (name,) in docids.items():
+            length = np.linalg.norm(head(s).rows[list(docid[:S])].sum(0))
+            wanted[name] = sum(tokens[t, v] for t, v in enumerate(docid[:S])) / length
+        found = {hit.doc_id: hit.score for hit in engine.decode(used.one(vectors, own), 10)}
+        assert found == pytest.approx(wanted, rel=0.01, abs=1e-4)  # a factor is one of 256
+
+
+def test_an_engine_changes_its_score(x: Floats) -> None:
+    """Factors come and go with the composed score, whichever it starts with."""
+    s = scorer(ScoreRule(score="composed", aggregate="max"))
+    table = DocidTable.in_memory({(0, 1): ["a"], (5, 2, 7): ["b"], (12,): ["c"]}, V)
+    composed = Engine(table, s, Ngrams(VOCABULARY), Units.of(["a", "b", "c"]))
+    plain = composed.with_scorer(s.with_rule(ScoreRule(aggregate="max")))
+    assert composed.factors is not None
+    assert plain.factors is None
+    assert plain.with_scorer(s).factors is not None
+    scaled = composed.with_scorer(s.with_rule(s.rule.with_(scale=2.0)))
+    assert scaled.decoder is composed.decoder
+    for vectors, own in zip(x, OWN, strict=True):
+        for engine in (composed, plain.with_scorer(s)):
+            hits = [(hit.doc_id, hit.score) for hit in engine.decode(engine.scorer.one(vectors, own), 3)]
+            assert hits == [(hit.doc_id, hit.score) for hit in composed.decode(s.one(vectors, own), 3)]
+        twice = {hit.doc_id: hit.score for hit in scaled.decode(scaled.scorer.one(vectors, own), 3)}
+        assert twice == pytest.approx({name: 2 * score for name, score in hits}, rel=1e-5)

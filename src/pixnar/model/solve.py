@@ -163,7 +163,7 @@ class _Problem:
             if start is not None:
                 sums = np.zeros_like(values)
                 _native.bag_sums(ids, offsets, np.ascontiguousarray(start[:, columns]), sums, self._threads)
-                values -= sums
+                values = values - sums  # not in place: they may be the caller's own
             _native.bag_scatter(ids, offsets, values, out[: self._size], self._threads)
             if progress:
                 progress("solving phrase rows: reading vectors", end, n)

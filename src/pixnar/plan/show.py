@@ -40,9 +40,11 @@ def command(scale: Scale) -> str:
 
     >>> command(Scale(docids=10, vocab=9, gpus=2, steps=5))
     'torchrun --nproc-per-node 2 -m pixnar fit CORPUS -o INDEX --minutes 0 --set vocab.size=9 --set model.slots=8 \
---set train.batch=128 --set train.softmax=full --set train.optimizer=rows --set train.steps=5'
+--set scoring.score=probability --set model.head=encoder --set train.batch=128 --set train.softmax=full \
+--set train.optimizer=rows --set train.steps=5'
     """
     dials: dict[str, object] = {"vocab.size": scale.vocab, "model.slots": scale.slots}
+    dials |= {"scoring.score": "probability", "model.head": "encoder"}  # whose training was measured
     dials |= {"train.batch": scale.batch, "train.softmax": scale.softmax}
     if scale.softmax == "sampled":
         dials["train.sample"] = scale.sample

@@ -16,5 +16,14 @@ CLOVER = Recipe(
 """The encoder's own word pieces as targets, and nothing beside the model; everything else is our default: encoder,
 slots, phrase vectors from the encoder, bias, prior correction, and dials of the score that dev chooses."""
 
+PROBABILITY = (
+    "scoring.score=probability",
+    "scoring.copy=0.3",
+    "model.head=encoder",
+    "train.head_learning_rate=0.001",
+    "train.optimizer=rows",
+)
+"""For `override`: our recipe with the score that the composed one replaced, and what training for it wants."""
+
 L1_ONLY = ("train.l2=0.0", "train.l3=0.0", "scoring.order=any")
 """For `override`: position by position alone; slot 0, which only l2 trains, is then not asked."""

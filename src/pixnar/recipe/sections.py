@@ -94,7 +94,7 @@ class Train:
     batch: int = dial(128, "pairs that go through the network together", 1, 2**20)
     accumulate: int = dial(1, "batches per step of the optimizer: batch × accumulate pairs decide a step", 1, 2**20)
     learning_rate: float = dial(5e-4, "of the slots' own layers", 0, 1, above=True)
-    head_learning_rate: float = dial(3e-4, "of the phrase rows", 0, 1, above=True)
+    head_learning_rate: float = dial(1e-3, "of the phrase rows", 0, 1, above=True)
     encoder_learning_rate: float = dial(3e-5, "of the encoder, once it is fine-tuned", 0, 1, above=True)
     warmup: int = dial(50, "steps over which the learning rates rise from 0, at most a tenth of the run", 0, HUGE)
     schedule: str = dial(

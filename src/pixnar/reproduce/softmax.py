@@ -14,10 +14,11 @@ from pixnar.errors import PixnarError
 from pixnar.evaluate.queries import read_queries
 from pixnar.index import Index
 from pixnar.index.engine import Query
+from pixnar.recipe import Recipe
+from pixnar.recipe.clover import PROBABILITY
 from pixnar.reproduce import paper
 from pixnar.reproduce.report import Grid, Report, better, paper_grid, quality, scatter
 from pixnar.reproduce.study import Study
-from pixnar.reproduce.systems import whole_index
 from pixnar.scoring import token_scores
 from pixnar.search import Hit, SlotScores
 from pixnar.softmax import (
@@ -45,9 +46,10 @@ _MEASURES = ("MRR@10", "R@100")
 
 
 def table4(study: Study) -> Report:
-    """Quality and latency of every method on the index of the whole recipe."""
+    """Quality and latency of every method on an index of the whole recipe, with the score that is a softmax."""
     study.expect(2)
-    folder = whole_index(study)
+    wish = study.recipe(Recipe(), [f"vocab.size={study.plan.size}", *PROBABILITY])
+    folder = study.index("PIXNAR, probability", wish)
     index = study.opened(folder, "docids")
     methods = methods_of(index, [row.docid for row in study.corpus.docids()], seed=study.plan.seed, say=study.say)
     rows = {
@@ -109,8 +111,9 @@ def table4(study: Study) -> Report:
             f"{facts['vocabulary']:,} tokens, {facts['slots']} slots, int8 rows, one thread; times are of scoring "
             f"alone, each query's best of two, over {len(texts)} dev queries, all methods in turn. Small vocabularies "
             "make a full softmax cheap: `pixnar bench softmax` has the same methods at up to 5 million tokens.",
-            "Documents by their docids alone, any order, raw logits less their mean log Z. Every method is also given "
-            "the query's own n-grams, exactly scored, with the copy term: what it finds itself is the rest.",
+            "Documents by their docids alone, score probability, any order, raw logits less their mean log Z. Every "
+            "method is also given the query's own n-grams, exactly scored, with the copy term: what it finds itself is "
+            "the rest.",
         ],
         plot,
         {"methods": {name: times[name] | row.figures for name, row in rows.items()}, "facts": facts},
@@ -122,7 +125,7 @@ class ByMethod:
 
     def __init__(self, index: Index, method: Softmax, best: int = BEST) -> None:
         self._index, self._method, self._best = index, method, best
-        self._rule = index.engine.scorer.rule.with_(order="any", normalize=False)
+        self._rule = index.engine.scorer.rule.with_(score="probability", order="any", normalize=False)
         self._engine = index.engine.with_scorer(index.engine.scorer.with_rule(self._rule))
 
     def search(self, query: str, k: int = 10) -> list[Hit]:

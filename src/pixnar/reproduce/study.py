@@ -42,7 +42,7 @@ OWN = {
     "train": ("steps", "minutes", "epochs", "seed", "patience", "ranking", "l1", "l2", "l3"),
     "model": ("encoder",),
     "vocab": ("kind", "size"),
-    "scoring": ("copy",),
+    "scoring": ("score", "copy"),
     "evidence": ("docids", "text"),
     "fuse": ("dense", "bm25"),
     "shortlist": ("learn",),

@@ -38,7 +38,7 @@ _FORMS = {
 
 
 def whole_index(study: Study) -> Path:
-    """The index of the whole recipe: copy term, ranking loss, evidence, shortlist, fusion."""
+    """The index of the whole recipe: composed score, copy term, evidence, shortlist, fusion."""
     return study.index("PIXNAR", study.recipe(Recipe(), [f"vocab.size={study.plan.size}"]))
 
 

@@ -169,6 +169,7 @@ class World:
         rows = numbers.integers(-2, 3, (size + 1, self.width)).astype(np.float32)
         priors = Priors.count(numbers.integers(0, 5, size), [len(tokens) for tokens in names], self.slots)
         rule = ScoreRule(aggregate=rng.choice(["max", "logsumexp", 2]), order=rng.choice(["bag", "any", "slots"]))
+        rule = rule.with_(score=("composed", "probability")[seed % 2])
         scorer = QueryScorer(ArrayHead(rows, None), np.zeros(self.slots + 1, np.float32), priors, rule)
         evidence = DocumentEvidence.build(VOCABULARY, texts, len(self.doc_ids))
         owners = [unit for unit, _ in texts]
@@ -185,7 +186,8 @@ class World:
         for table, places in zip(self.tables, Cut.of(self.doc_ids, parts).places, strict=True):
             units = Units.of([self.doc_ids[place] for place in places.tolist()])
             sources = (evidence.part(places), vectors.part(places), bm25.part(places))
-            self.parts.append(Part(Engine(table, scorer, ngrams, units, None, *sources, **how), places))
+            made = Engine(table, scorer, ngrams, units, None, *sources, **how, factors=self.whole.factors)
+            self.parts.append(Part(made, places))
 
     def query(self, seed: int) -> Query:
         rng, numbers = random.Random(seed), np.random.default_rng(seed)

@@ -185,6 +185,42 @@ def test_a_document_is_added_to_its_part_only(home: Path, tmp_path: Path) -> Non
         change(tables, remove_documents=[mine])
 
 
+def test_parts_rank_by_the_composed_score_as_the_whole_does(home: Path, texts: list[str], tmp_path: Path) -> None:
+    """Scores to the last bit: as it was cut, with live additions, and after either was compacted, or cut once more."""
+    shutil.copytree(home / "index", tmp_path / "index")
+    shutil.copytree(home / "shards", tmp_path / "shards")
+    shards = Shards.open(tmp_path / "shards")
+    added: list[tuple[str, tuple[int, ...]]] = []
+
+    def same(parts: Path = tmp_path / "shards") -> None:
+        for sources in ("docids", "all"):
+            whole, cut = Index.load(tmp_path / "index", sources=sources), Sharded.open(parts, sources=sources)
+            assert whole.engine.scorer.rule.score == "composed"
+            assert whole.engine.factors is not None
+            for text in texts[::30]:
+                assert cut.search(text, 7) == whole.search(text, 7)
+            for doc_id, tokens in added:  # longer or shorter than any that the factors were made for
+                text = whole.spelling(tokens)
+                assert doc_id in {hit.doc_id for hit in whole.search(text, 3)}
+                assert cut.search(text, 3) == whole.search(text, 3)
+
+    same()
+    table = DocidTable.open(tmp_path / "index" / DOCIDS)
+    words = sorted({word for text in texts for word in text.split()})
+    added += [(f"new{i}", table.encode(" ".join(words[i : i + n]))) for i, n in enumerate((1, 2, 5, 9))]
+    gone = Index.load(tmp_path / "index").search(texts[0], 1)[0].doc_id
+    table.change(add=added, remove_documents=[gone])
+    change([shards.table(number) for number in range(PARTS)], add=added, remove_documents=[gone])
+    same()
+    table.compact(threads=1)
+    same()
+    for number in range(PARTS):
+        shards.table(number).compact(threads=1)
+    same()
+    split(tmp_path / "index", tmp_path / "again", 2, threads=1)
+    same(tmp_path / "again")
+
+
 def test_a_part_is_an_index(home: Path, texts: list[str]) -> None:
     """It can be checked and searched on its own, and its documents score what they score in the whole."""
     whole = Index.load(home / "index", sources="docids")
