@@ -184,10 +184,11 @@ def _rows(bench: _Bench, seed: int, note: Callable[..., None]) -> None:
     model, curve = bench.trained(seed, pieces=True, l1=0.0, l2=0.0, l3=0.0)
     note("+ negatives mined again", bench.figures(model, COMPOSED_RULE), curve)
     model, curve = bench.trained(seed, pieces=True)
-    note("+ slots beside it (l1, l2, l3)", bench.figures(model, COMPOSED_RULE), curve)
-    _slots(bench, model, note)
-    model, curve = bench.trained(seed, pieces=True, teacher=0.3)
-    note("+ distilled (dense teacher)", bench.figures(model, COMPOSED_RULE), curve)
+    note("+ slots beside it (l1, l3)", bench.figures(model, COMPOSED_RULE), curve)
+    if seed == 0:
+        _slots(bench, model, note)
+        other, curve = bench.trained(seed, pieces=True, teacher=0.3)
+        note("  instead: distilled (dense teacher)", bench.figures(other, COMPOSED_RULE), curve)
     live = bench.live_steps > 0
     if live:
         model, curve = bench.trained(seed, pieces=True, live=True)
@@ -273,7 +274,7 @@ def main(
             bench = _bench(source, queries, steps, live_steps, cache or default_cache(), Path(folder))
             for seed in range(seeds):
                 _rows(bench, seed, note)
-                if dense_minutes:
+                if dense_minutes and seed == 0:
                     note("dense, fine-tuned", _tuned_dense(bench, source, dense_minutes, seed))
         console.print(_table(name, rows))
 
