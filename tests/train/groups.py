@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pixnar.errors import PixnarError
+from pixnar.model import solve
 from pixnar.model.build import build_model
 from pixnar.model.encoder import Encoder
 from pixnar.model.features import FeatureCache
@@ -31,6 +32,7 @@ from pixnar.model.nar import Nar
 from pixnar.model.optim import LazyAdam, RowAdam
 from pixnar.model.sharded import random_shard
 from pixnar.model.world import Silent, World
+from pixnar.progress import Progress
 from pixnar.scoring import ScoreRule
 from pixnar.shortlist.learn import Options, learn
 from pixnar.train import checkpoint, log
@@ -125,7 +127,14 @@ def small(folder: Path) -> runs.World:
     return runs.world(folder)
 
 
-def model_of(made: runs.World, design: str, world: World, head: str = "", folder: Path | None = None) -> Nar:
+def model_of(
+    made: runs.World,
+    design: str,
+    world: World,
+    head: str = "",
+    folder: Path | None = None,
+    progress: Progress | None = None,
+) -> Nar:
     """A model; with the head `pieces` or `solved` its rows are solved, in a folder that the processes share."""
     features = FeatureCache(Encoder.load(made.encoder.name), None)
     start = "solved" if head else "encoder" if design == "mlp" else "random"
@@ -139,6 +148,7 @@ def model_of(made: runs.World, design: str, world: World, head: str = "", folder
         hidden=16,
         world=world,
         docids=runs.docids(made.data, pieces=head == "pieces", folder=folder) if head else None,
+        progress=progress,
     )
 
 
@@ -201,6 +211,23 @@ def gradients(made: runs.World, wish: dict[str, Any], world: World, folder: Path
         assert model.head.pieces.rows.grad is not None
         body.append(model.head.pieces.rows.grad.to_dense())
     return {"rows": head[0], "bias": head[1], "body": [part.flatten().tolist() for part in body], "scale": scale}
+
+
+def solving(made: runs.World, folder: Path, world: World, kill: int = 0) -> dict[str, Any]:
+    """The rows that processes solve together; the last of them is killed in some round, with every round saved."""
+    solve._SAVE_SECONDS = -1.0
+    rounds = []
+
+    def progress(words: str, done: int, _: int | None) -> None:
+        if "residual" in words:
+            rounds.append(done)
+            if done == kill and world.rank == world.size - 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    model = model_of(made, "mlp", world, "pieces", folder, progress)
+    assert model.head.pieces is not None
+    pieces = model.head.pieces.rows.detach()
+    return {"rows": model.head.rows.detach().tolist(), "pieces": pieces.tolist(), "rounds": rounds}
 
 
 def killed_at(step: int, rank: int, world: World) -> None:
@@ -332,7 +359,15 @@ def main(folder: Path) -> None:
     """All of the above; leaves found.json."""
     torch.set_num_threads(1)
     made = small(folder)
-    out: dict[str, Any] = {"runs": {}, "gradients": {}, "shortlists": {}, "widest": {}, "chain": {}, "straight": {}}
+    out: dict[str, Any] = {
+        "runs": {},
+        "gradients": {},
+        "shortlists": {},
+        "widest": {},
+        "chain": {},
+        "straight": {},
+        "solving": [],
+    }
     for name, wish in RUNS.items():
         for size in SIZES:
             home = folder / name / str(size)
@@ -347,6 +382,12 @@ def main(folder: Path) -> None:
         model = folder / "full" / "1" / "model"
         out["shortlists"][size] = group(size, lambda w, m=model: shortlists(made, m, w), folder / "lists")  # type: ignore[misc]
         out["widest"][size] = group(size, widest, folder / "widest")
+    for name, size, kill in (("one", 1, 0), ("two", 2, 5), ("two", 2, 0), ("two", 2, 0), ("two", 2, -1)):
+        where = folder / "solving" / name
+        if kill < 0:
+            (where / "solve" / "solved.json").unlink()  # as if it had been killed before that was written
+        found = group(size, lambda w, h=where, k=kill: solving(made, h / "solve", w, k), where)  # type: ignore[misc]
+        out["solving"].append(found)
     for name, wish in CHAINED.items():
         home = folder / "chain" / name
         out["chain"][name] = chain(made, home, wish)

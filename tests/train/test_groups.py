@@ -133,6 +133,21 @@ def test_stage_two_learns_the_same_vectors(found: dict[str, Any], kind: str) -> 
                 assert other == pytest.approx(row, rel=NEAR, abs=NEAR)
 
 
+def test_rows_that_processes_solve_together(found: dict[str, Any]) -> None:
+    """The same as one process solves, though one of two was killed on the way; once solved, they are only read."""
+    (one,), killed, resumed, read, again = found["solving"]
+    assert killed[-1] == {"signal": signal.SIGKILL}
+    assert resumed[0]["rounds"][0] == 5  # the fourth had been saved
+    assert resumed[0]["rounds"][-1] == one["rounds"][-1]  # they stop together, where one process stops
+    assert [told["rounds"] for told in read] == [[], []]
+    assert again[0]["rounds"] == one["rounds"]
+    for told in (resumed, read, again):
+        assert np.vstack([part["rows"] for part in told]) == pytest.approx(np.array(one["rows"]), abs=1e-6)
+        for part in told:
+            assert np.array(part["pieces"]) == pytest.approx(np.array(one["pieces"]), abs=1e-6)
+    assert [part["rows"] for part in resumed] == [part["rows"] for part in again]
+
+
 @pytest.mark.parametrize("name", list(CHAINED))
 def test_killed_and_resumed_with_another_number_of_processes(found: dict[str, Any], name: str) -> None:
     for (size, step), ends in zip(CHAIN, found["chain"][name], strict=True):

@@ -143,7 +143,7 @@ class Train:
     )
     per_document: int = dial(20, "docids of a document that are inputs in an epoch, at most", 1, HUGE)
     self_share: float = dial(0.1, "share of these that should answer with themselves, not with a sibling", 0, 1)
-    evaluate_every: int = dial(0, "steps from one evaluation on dev to the next; 0: six times a stage", 0, HUGE)
+    evaluate_every: int = dial(0, "steps from one evaluation on dev to the next; 0: ten times a stage", 0, HUGE)
     patience: int = dial(4, "evaluations without a new best after which training stops; 0: never", 0, HUGE)
     dev_queries: int = dial(500, "dev queries an evaluation asks, at most; 0: no evaluation", 0, HUGE)
     seed: int = dial(
