@@ -40,7 +40,8 @@ def pieces() -> EncodedBatch:
 @pytest.fixture(scope="module")
 def vectors() -> Floats:
     found = np.random.default_rng(2).normal(size=(DOCIDS, DIM))
-    return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+    unit: Floats = (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+    return unit
 
 
 def counts(batch: EncodedBatch, width: int) -> NDArray[np.float64]:
@@ -53,7 +54,8 @@ def counts(batch: EncodedBatch, width: int) -> NDArray[np.float64]:
 
 def by_hand(a: NDArray[np.float64], vectors: Floats, start: Any = 0.0) -> NDArray[np.float64]:
     right = a.T @ (vectors - a @ start) if np.ndim(start) else a.T @ vectors.astype(np.float64)
-    return np.linalg.solve(a.T @ a + EXACT.ridge * np.eye(a.shape[1]), right) + start
+    rows: NDArray[np.float64] = np.linalg.solve(a.T @ a + EXACT.ridge * np.eye(a.shape[1]), right) + start
+    return rows
 
 
 def test_against_numpy(tokens: EncodedBatch, pieces: EncodedBatch, vectors: Floats) -> None:
@@ -146,7 +148,7 @@ def test_lazy_adam_is_adam_where_every_row_has_a_gradient() -> None:
     assert torch.allclose(mine, theirs, atol=1e-6)
     assert torch.equal(mine, sparse)
     before = mine.detach().clone()
-    mine.grad, sparse.grad = torch.sparse_coo_tensor([[2]], torch.ones(1, 3), (7, 3)), None
+    mine.grad, sparse.grad = torch.sparse_coo_tensor(torch.tensor([[2]]), torch.ones(1, 3), (7, 3)), None
     lazy.step()
     moved = (mine.detach() != before).any(1)
     assert moved.tolist() == [row == 2 for row in range(7)]
