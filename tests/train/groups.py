@@ -45,6 +45,7 @@ from tests.train.runs import SLOTS, movement, options, run
 
 SIZES = (1, 2, 4)
 SECONDS = 150  # after which a process that hangs is ended
+_DIGITS = 8  # of a port, blanks before it
 PARTS = ("l1", "l2", "l3", "ranking", "right", "loss", "log_z", "recall", "dev_mrr10")
 RUNS: dict[str, dict[str, Any]] = {
     "full": {"steps": 4},
@@ -82,24 +83,33 @@ CHAIN = ((2, 3), (1, 5), (4, 7), (2, 0))  # processes, and the step before which
 def group(size: int, work: Callable[[World], Any], folder: Path) -> list[dict[str, Any]]:
     """What `work` gives in each of some processes: a dict, or how the process ended."""
     folder.mkdir(parents=True, exist_ok=True)
-    # As torchrun keeps it:
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
-    where = {"WORLD_SIZE": size, "MASTER_PORT": store.port, "MASTER_ADDR": "127.0.0.1"}
+    where: dict[str, Any] = {"WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1"}
+    ports, said = os.pipe()
     children = []
     for rank in range(size):
         child = os.fork()
         if child == 0:
             signal.alarm(SECONDS)
-            where |= {"RANK": rank, "LOCAL_RANK": rank, "TORCHELASTIC_USE_AGENT_STORE": True}
+            where |= {
+                "MASTER_PORT": int(os.read(ports, _DIGITS)),
+                "RANK": rank,
+                "LOCAL_RANK": rank,
+                "TORCHELASTIC_USE_AGENT_STORE": True,
+            }
             os.environ |= {name: str(value) for name, value in where.items()}
             _child(work, folder / f"{rank}.json")
         children.append(child)
+    # As torchrun keeps it. Its thread may hold a lock of the system's library, which a child forked then never gets.
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+    os.write(said, f"{store.port:{_DIGITS}}".encode() * size)
     ends = [os.waitpid(child, 0)[1] for child in children]
     out = []
     for rank, end in enumerate(ends):
         path = folder / f"{rank}.json"
         out.append({"signal": os.WTERMSIG(end)} if os.WIFSIGNALED(end) else json.loads(path.read_text()))
         path.unlink(missing_ok=True)
+    os.close(ports)
+    os.close(said)
     return out
 
 
@@ -386,8 +396,8 @@ def main(folder: Path) -> None:
         where = folder / "solving" / name
         if kill < 0:
             (where / "solve" / "solved.json").unlink()  # as if it had been killed before that was written
-        found = group(size, lambda w, h=where, k=kill: solving(made, h / "solve", w, k), where)  # type: ignore[misc]
-        out["solving"].append(found)
+        solved = group(size, lambda w, h=where, k=kill: solving(made, h / "solve", w, k), where)  # type: ignore[misc]
+        out["solving"].append(solved)
     for name, wish in CHAINED.items():
         home = folder / "chain" / name
         out["chain"][name] = chain(made, home, wish)
