@@ -75,6 +75,8 @@ from pixnar.vocab import TargetVocabulary, TokenizerVocabulary, Vocabulary, load
 Floats = NDArray[np.float32]
 
 _WITHOUT_DEV = {DOCID_SCORE: 0.25, OWN: 1.0, EXPANSION: 0.25, DENSE: 0.5, BM25: 0.5}  # docs/LOG.md has how they did
+_LISTS = (5, 8, 12, 20, 32)  # of the shortlist that a query may take
+_MOST_LISTED, _LIST_LOSS = 0.2, 0.01  # share of the vocabulary, and what may be lost of dev MRR@10
 _STAND_INS = 100  # docids that stand in for queries where there are none
 
 
@@ -485,6 +487,8 @@ class _Fit:
             )
             return rule, self._fixed(engine, queries)
         some = dev.first(self.recipe.scoring.tune_queries)  # the weights of a fusion are chosen on all
+        if engine.shortlist is not None and rule.score == "composed" and not self.recipe.shortlist.k:
+            queries = self._lists_of_a_query(engine, queries, some)
         if self.recipe.scoring.tune:
             orders = self.recipe.scoring.order == "auto"
             rule, value = tune_rule(engine, queries[: len(some)], some, orders=orders, progress=self.progress)
@@ -514,6 +518,30 @@ class _Fit:
             if len(sources) > 1:
                 fusions[key] = fixed_fusion(tables, {name: _WITHOUT_DEV[name] for name in sources}).to_dict()
         return fusions
+
+    def _lists_of_a_query(self, engine: Engine, queries: Sequence[Query], dev: Queries) -> Sequence[Query]:
+        """Take as many lists a query as dev MRR@10 within 1 % needs; no shortlist where a fifth of V is not enough.
+
+        The engine and the file of the shortlist are changed; the queries come back with their new tokens.
+        """
+        first = engine.shortlist
+        assert first is not None
+        few, path = len(dev), self.folder / SHORTLIST
+        full = docid_mrr(engine.without_shortlist(), [q._replace(tokens=None) for q in queries[:few]], dev.relevant)
+        most = _MOST_LISTED * (engine.scorer.head.count - 1)
+        for k in sorted({min(k, len(first.c)) for k in (first.k, *_LISTS)}):
+            engine.shortlist = first.cut(first.lists.shape[1], k)
+            found = engine.listed(queries)
+            size = np.mean([0 if q.tokens is None else len(q.tokens) for q in found[:few]])
+            if size > most:
+                break
+            if docid_mrr(engine, found[:few], dev.relevant) >= (1 - _LIST_LOSS) * full:
+                engine.shortlist.save(path)
+                return found
+        self.say("shortlist: a fifth of the vocabulary loses more than 1 % of MRR@10, so every token is scored")
+        engine.shortlist = None
+        path.unlink()
+        return engine.listed(queries)
 
     def _compare_with_full(self, engine: Engine, queries: Sequence[Query], dev: Queries) -> None:
         """What the shortlist costs: MRR@10 by docids with it and with every token scored."""

@@ -187,18 +187,21 @@ class Engine:
 
     def queries(self, texts: Sequence[str], x: Floats, pooled: Floats) -> list[Query]:
         """Queries from normalised texts and what the model says of them."""
-        made = []
-        for text, vectors, one in zip(texts, x, pooled, strict=True):
-            own = np.sort(self.ngrams.of(text))
-            tokens = None
-            if self.shortlist is not None:
-                try:
-                    tokens = self.shortlist.tokens(vectors[0], own, self.table.vocab_size)
-                except (ValueError, TypeError) as error:
-                    reason = str(error).partition("\n")[0]
-                    raise FileFormatError(f"the shortlist is damaged ({reason}): build the index again") from error
-            made.append(Query(text, vectors, one, own, tokens))
-        return made
+        rows = zip(texts, x, pooled, strict=True)
+        return self.listed(
+            [Query(text, vectors, one, np.sort(self.ngrams.of(text)), None) for text, vectors, one in rows]
+        )
+
+    def listed(self, queries: Sequence[Query]) -> list[Query]:
+        """The same queries with the tokens that the shortlist of this engine gives them."""
+        if self.shortlist is None:
+            return [query._replace(tokens=None) for query in queries]
+        try:
+            size = self.table.vocab_size
+            return [query._replace(tokens=self.shortlist.tokens(query.x[0], query.own, size)) for query in queries]
+        except (ValueError, TypeError) as error:
+            reason = str(error).partition("\n")[0]
+            raise FileFormatError(f"the shortlist is damaged ({reason}): build the index again") from error
 
     def slot_scores(self, queries: Sequence[Query]) -> Iterable[SlotScores]:
         """What decoding takes, query by query."""
