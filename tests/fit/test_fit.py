@@ -372,3 +372,22 @@ def test_where_vectors_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert default_cache() == tmp_path / ".cache" / "pixnar"
+
+
+def test_a_query_takes_as_many_lists_as_dev_needs(
+    tmp_path: Path, corpus: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wish = settings(encoder, train__steps=2, shortlist__learn=True, shortlist__m=6, shortlist__r=20)
+    monkeypatch.setattr("pixnar.fit.run._LIST_LOSS", 1.0)  # whatever it loses: the default number of lists
+    monkeypatch.setattr("pixnar.fit.run._MOST_LISTED", 1.0)
+    made(corpus, tmp_path / "few", wish)
+    few = Index.load(tmp_path / "few").engine.shortlist
+    assert few is not None
+    assert few.k == 5
+    said: list[str] = []
+    monkeypatch.setattr("pixnar.fit.run._LIST_LOSS", -1.0)  # never good enough
+    made(corpus, tmp_path / "none", wish, say=said.append)
+    assert any("every token is scored" in line for line in said)
+    whole = Index.load(tmp_path / "none")
+    assert whole.engine.shortlist is None
+    assert whole.search("balin demor", k=3)
