@@ -240,11 +240,13 @@ def main(
     threads: Annotated[int, typer.Option(help="Threads of torch.")] = 1,
     cache: Annotated[Path | None, typer.Option(help="Where vectors of texts are kept.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw dev MRR@10 against minutes of training here (PNG).")] = None,
 ) -> None:
     """Measure every step on each corpus; figures are written after every row."""
     torch.set_num_threads(threads)
     console = Console()
     results: dict[str, Any] = {"environment": environment(), "steps": steps, "queries": queries, "corpora": {}}
+    results["dense_minutes"] = dense_minutes
     for corpus in corpora:
         name = Path(corpus).name
         rows: dict[str, list[Figures]] = {}
@@ -277,6 +279,31 @@ def main(
                 if dense_minutes and seed == 0:
                     note("dense, fine-tuned", _tuned_dense(bench, source, dense_minutes, seed))
         console.print(_table(name, rows))
+    if plot:
+        draw(results, plot)
+
+
+def draw(results: dict[str, Any], path: Path) -> None:
+    """Dev MRR@10 against minutes of training: a panel for each corpus, and a dot for fine-tuned dense retrieval."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.4 * len(results["corpora"]), 3.8), layout="constrained")
+    axes = figure.subplots(1, len(results["corpora"]), squeeze=False)[0]
+    for axis, (name, found) in zip(axes, results["corpora"].items(), strict=True):
+        for number, (label, runs) in enumerate(found["curves"].items()):
+            for run in runs:
+                points = [(row["at"] / 60, row["MRR@10"]) for row in run]
+                once = label.strip() if run is runs[0] else None
+                axis.plot(*zip(*points, strict=True), color=f"C{number}", marker=".", lw=1.2, label=once)
+        for label, marker, minutes in (("zero-shot", "_", 0.0), ("fine-tuned", "*", results.get("dense_minutes", 0))):
+            if rows := found["rows"].get(f"dense, {label}"):
+                axis.plot(minutes, rows[0]["MRR@10"], marker, color="black", ms=11, ls="", label=f"dense, {label}")
+        axis.set(title=name, xlabel="minutes of training, one core", ylabel="dev MRR@10")
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[-1].legend(frameon=False, fontsize=7)
+    with atomic_write(path) as file:
+        figure.savefig(file, dpi=150, format="png")
 
 
 def _table(name: str, rows: dict[str, list[Figures]]) -> Table:

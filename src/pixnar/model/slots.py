@@ -54,6 +54,10 @@ class MlpSlots(nn.Module):
         added = self.outer(nn.functional.gelu(self.inner(pooled)[:, None] + self.places))
         return nn.functional.normalize(pooled[:, None] + added, dim=-1)
 
+    def of_others(self) -> list[nn.Parameter]:
+        """The parameters that only x_1 … x_s have."""
+        return [*self.inner.parameters(), self.places, *self.outer.parameters()]
+
     @torch.no_grad()
     def center_on(self, pooled: Tensor) -> None:
         """Set `center` to the mean of u_t over some inputs."""

@@ -30,6 +30,7 @@ from pixnar.train.step import Objective, Step
 
 _CHECKS = 10  # on dev in a stage
 _SLOT_SAMPLE = 4  # of the tokens of a sampled softmax, those that the slots beside a ranking look at: one in so many
+_OTHERS_RATE = 4  # the same for x_1 … x_s, which see a few inputs of every batch
 _SCALE_RATE = 20  # how much faster than the slots' layers the scale of their scores learns
 _WARMUP_SHARE = 0.1  # of a stage: the warm-up takes no more
 _LIVE_ROWS = 1 / 3  # while the encoder is fine-tuned, the phrase rows learn at this share of their rate
@@ -446,6 +447,11 @@ def _optimizers(
     if composed:
         rate = _SCALE_RATE * options.learning_rate
         groups.append({"params": scales, "lr": rate, "start": rate})
+    if composed and isinstance(model.slots, MlpSlots):
+        others = model.slots.of_others()
+        groups[0]["params"] = [one for one in small if not any(one is other for other in others)]
+        rate = _OTHERS_RATE * options.learning_rate
+        groups.append({"params": others, "lr": rate, "start": rate})
     rows = [parameter for parameter in (model.head.rows, model.head.bias) if parameter is not None]
     rate = options.head_learning_rate
     kind = options.optimizer
