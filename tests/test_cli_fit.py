@@ -12,7 +12,14 @@ from .fit.corpora import WORDS, write_small
 from .model.tiny import save_encoder
 from .test_cli import fails, pixnar
 
-DIALS = ("train.steps=8", "train.minutes=0", "train.batch=16", "train.patience=0", "shortlist.minutes=0.02")
+DIALS = (
+    "train.steps=8",
+    "train.minutes=0",
+    "train.batch=16",
+    "train.patience=0",
+    "shortlist.minutes=0.02",
+    "shortlist.k=3",
+)
 QUICK = tuple(part for dial in DIALS for part in ("--set", dial))
 
 

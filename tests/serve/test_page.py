@@ -263,12 +263,10 @@ def test_links_and_back(page: Page, server: Server) -> None:
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"q=rovek&k=3"))
     wanted = answer(server, "rovek", "&k=3&where=country+%3D+%22de%22")["hits"]
-    expect(page.locator(".hit h2").first).to_have_text(wanted[0]["title"])
-    assert titles(page) == [hit["title"] for hit in wanted]
+    expect(page.locator(".hit h2")).to_have_text([hit["title"] for hit in wanted])
     page.go_back()
     expect(page.locator("#query")).to_have_value(QUERY)
-    expect(page.locator(".hit h2").first).to_have_text(first[0])
-    assert titles(page) == first
+    expect(page.locator(".hit h2")).to_have_text(first)
 
 
 def test_explain_shows_every_step(page: Page, server: Server) -> None:

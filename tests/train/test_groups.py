@@ -137,10 +137,10 @@ def test_rows_that_processes_solve_together(found: dict[str, Any]) -> None:
     """The same as one process solves, though one of two was killed on the way; once solved, they are only read."""
     (one,), killed, resumed, read, again = found["solving"]
     assert killed[-1] == {"signal": signal.SIGKILL}
-    assert resumed[0]["rounds"][0] == 5  # the fourth had been saved
-    assert resumed[0]["rounds"][-1] == one["rounds"][-1]  # they stop together, where one process stops
+    assert resumed[-1]["rounds"][0] == 5  # the fourth had been saved
     assert [told["rounds"] for told in read] == [[], []]
-    assert again[0]["rounds"] == one["rounds"]
+    for told in (resumed, again):  # the slowest column decides, whoever has it
+        assert max(part["rounds"][-1] for part in told) == one["rounds"][-1]
     for told in (resumed, read, again):
         assert np.vstack([part["rows"] for part in told]) == pytest.approx(np.array(one["rows"]), abs=1e-6)
         for part in told:
