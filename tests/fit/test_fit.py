@@ -24,6 +24,7 @@ from pixnar.index import Index
 from pixnar.model.nar import Nar
 from pixnar.recipe import PAPER, Recipe, override
 from pixnar.scoring import PAPER_RULE, ScoreRule
+from pixnar.storage import read_container
 from pixnar.vocab import normalize
 from tests.fit.corpora import WORDS, settings, write_small
 from tests.model.tiny import save_encoder
@@ -391,3 +392,12 @@ def test_a_query_takes_as_many_lists_as_dev_needs(
     whole = Index.load(tmp_path / "none")
     assert whole.engine.shortlist is None
     assert whole.search("balin demor", k=3)
+
+
+def test_word_pieces_only_for_the_score_that_knows_them(tmp_path: Path, corpus: Path, encoder: Path) -> None:
+    """Training by token probabilities sees rows alone: what it is judged by must be the same rows."""
+    wish = settings(encoder, scoring__score="probability", train__steps=1, shortlist__learn=False)
+    made(corpus, tmp_path / "index", wish, keep_work=True)
+    solved = read_container(tmp_path / "index/work/solve/solved.pixnar", "solvedrw", 1)
+    assert len(solved.arrays["rows"])
+    assert not len(solved.arrays["pieces"])

@@ -275,3 +275,8 @@ def test_half_precision(made: World, tmp_path: Path) -> None:
 def test_pick_device() -> None:
     assert pick_device("cpu").type == "cpu"
     assert str(pick_device("cuda:1")) == "cuda:1"
+
+
+def test_a_run_without_any_limit(made: World, tmp_path: Path) -> None:
+    with pytest.raises(PixnarError, match="would never end"):
+        run(made, tmp_path, options(steps=0))

@@ -179,7 +179,10 @@ def clover(
     ] = Losses.all,
     encoder: EncoderName = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Time for training; default 10, or no limit with --steps.", min=0)
+        float | None,
+        typer.Option(
+            help="Time for training; by the size of the corpus if not given, or no limit with --steps.", min=0
+        ),
     ] = None,
     steps: Annotated[int, typer.Option(help="Steps of training at most; 0: no limit.", min=0)] = 0,
     settings: Settings = None,

@@ -77,6 +77,8 @@ Floats = NDArray[np.float32]
 _WITHOUT_DEV = {DOCID_SCORE: 0.25, OWN: 1.0, EXPANSION: 0.25, DENSE: 0.5, BM25: 0.5}  # docs/LOG.md has how they did
 _LISTS = (5, 8, 12, 20, 32)  # of the shortlist that a query may take
 _MOST_LISTED, _LIST_LOSS = 0.2, 0.01  # share of the vocabulary, and what may be lost of dev MRR@10
+_NO_SHORTLIST = "no-shortlist"  # in the work folder: dev needs every token
+_UNJUDGED = 20  # lists a query takes where there is no dev split to ask
 _STAND_INS = 100  # docids that stand in for queries where there are none
 
 
@@ -255,7 +257,7 @@ class _Fit:
             solved = Docids(
                 tokens=data.cut_tokens(slots),
                 vectors=data.vectors[: len(data.docids)],
-                pieces=wish.pieces,
+                pieces=self._with_pieces(),
                 options=SolveOptions(ridge=wish.ridge, threads=self.threads),
                 folder=self.work / "solve",
             )
@@ -296,7 +298,7 @@ class _Fit:
         weights = sum(p.numel() for p in body.parameters()) - sum(
             p.numel() for p in body.get_input_embeddings().parameters()
         )
-        phrases = 0 if self.recipe.model.head == "solved" and self.recipe.model.pieces else len(data.vocabulary)
+        phrases = 0 if self.recipe.model.head == "solved" and self._with_pieces() else len(data.vocabulary)
         return estimate(
             self.recipe,
             docids=len(data.docids),
@@ -307,6 +309,10 @@ class _Fit:
             minutes=self._train_options(data).minutes,
             dev=len(dev),
         )
+
+    def _with_pieces(self) -> bool:
+        """Whether phrases share rows of word pieces: only training by the composed score knows of them."""
+        return self.recipe.model.pieces and self.recipe.scoring.score == "composed"
 
     def _model_path(self) -> Path:
         return (self.folder if self.recipe.serve.keep_model else self.work) / MODEL
@@ -420,7 +426,7 @@ class _Fit:
     def shortlist(self, model: Nar, data: TrainingData) -> Shortlist | None:
         """Learned and listed, once."""
         path, wish = self.folder / SHORTLIST, self.recipe.shortlist
-        if not wish.learn:
+        if not wish.learn or self.world.tell((self.work / _NO_SHORTLIST).exists()):
             return None
         if not self.world.tell(path.exists()):
             self._list(model, data, wish, path)
@@ -485,6 +491,12 @@ class _Fit:
             self.say(
                 "no dev split: the recipe's own dials and fixed weights are used; real queries would choose better"
             )
+            if engine.shortlist is not None and rule.score == "composed" and not self.recipe.shortlist.k:
+                engine.shortlist = engine.shortlist.cut(
+                    engine.shortlist.lists.shape[1], min(_UNJUDGED, len(engine.shortlist.c))
+                )
+                engine.shortlist.save(self.folder / SHORTLIST)
+                queries = engine.listed(queries)
             return rule, self._fixed(engine, queries)
         some = dev.first(self.recipe.scoring.tune_queries)  # the weights of a fusion are chosen on all
         if engine.shortlist is not None and rule.score == "composed" and not self.recipe.shortlist.k:
@@ -540,6 +552,7 @@ class _Fit:
                 return found
         self.say("shortlist: a fifth of the vocabulary loses more than 1 % of MRR@10, so every token is scored")
         engine.shortlist = None
+        (self.work / _NO_SHORTLIST).touch()
         path.unlink()
         return engine.listed(queries)
 

@@ -78,6 +78,8 @@ def train(
 
     All processes of the head's world call this with the same arguments; the first one asks dev and reports progress.
     """
+    if not (options.minutes or options.steps or options.epochs):
+        raise PixnarError("train.minutes, train.steps and train.epochs are all 0, training would never end: set one")
     return _Run(model, data, options, rule, priors, folder).go(evaluate, progress)
 
 
@@ -357,8 +359,9 @@ class _Run:
         self.model.eval()
         live = not self.stages[0].share
         if self.composed and isinstance(self.step_of, RankingStep) and isinstance(self.model.slots, MlpSlots):
-            inputs = self.pairs.batch(0, _CENTERED_ON).inputs
-            self.model.slots.center_on(self.step_of.pooled(inputs, live))
+            kept = self.data.vectors is not None  # the encoder is still the one they were made by
+            inputs = self.pairs.batch(0, _CENTERED_ON if kept else _CENTERED).inputs
+            self.model.slots.center_on(self.step_of.pooled(inputs, not kept))
         bias = self.model.head.bias
         if bias is None or not self.options.l3:
             return
