@@ -62,7 +62,7 @@ def settings(encoder: Path, **changes: object) -> list[str]:
         "train.warmup": 2,
         "train.evaluate_every": 3,
         "shortlist.minutes": 0.01,
-        "shortlist.k": 3,  # not as many as dev needs: of so few tokens that may be all
+        "shortlist.k": 8,  # not as many as dev needs: of so few tokens that may be all
     }
     start |= {name.replace("__", "."): value for name, value in changes.items()}
     return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in start.items()]
