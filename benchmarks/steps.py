@@ -2,8 +2,8 @@
 
     python -m pixnar.benchmarks.steps CORPUS … --steps 1200 --seeds 3 --json steps.json [--plot steps.png]
 
-No copy term and no fusion but in the last row. Every trained row takes the weights of its last step, so no step is chosen
-on the queries that are reported; the last row's copy weight is chosen on the other half of them.
+No copy term and no fusion but in the last row. Every trained row takes the weights of its last step, so no step is
+chosen on the queries that are reported; the last row's copy weight is chosen on the other half of them.
 """
 
 from __future__ import annotations
