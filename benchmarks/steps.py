@@ -4,6 +4,11 @@
 
 No copy term and no fusion but in the last row. Every trained row takes the weights of its last step, so no step is
 chosen on the queries that are reported; the last row's copy weight is chosen on the other half of them.
+
+Rows: `ranked` solved rows trained by ranking documents · `pieces` with rows of word pieces · `mined` with negatives
+mined again by the model · `passages` with sentences of the text as inputs, where there is text · `slots` with l1 and
+l3 beside it, the default · `lists` order, slots and shortlist of that model · `dense-teacher`, `hybrid-teacher` the
+default distilled from a teacher · `live` the default with the encoder fine-tuned at the end · `copy`.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,6 +56,28 @@ from pixnar.train.loop import train
 from pixnar.vocab import Vocabulary
 
 NEVER = 1 << 30
+LABELS = {
+    "ranked": "+ ranked",
+    "pieces": "+ hierarchical",
+    "mined": "+ negatives mined again",
+    "passages": "+ passages of the text",
+    "slots": "+ slots beside it: the default",
+    "dense-teacher": "  distilled, dense teacher",
+    "hybrid-teacher": "  distilled, hybrid teacher",
+    "live": "  encoder fine-tuned",
+}
+_NO_SLOTS: dict[str, Any] = {"l1": 0.0, "l2": 0.0, "l3": 0.0}
+CHANGES: dict[str, dict[str, Any]] = {
+    "ranked": _NO_SLOTS | {"mine_every": NEVER, "pieces": False, "passages": 0},
+    "pieces": _NO_SLOTS | {"mine_every": NEVER, "passages": 0},
+    "mined": _NO_SLOTS | {"passages": 0},
+    "passages": _NO_SLOTS,
+    "slots": {},
+    "dense-teacher": {"teacher": 0.3, "taught_by": "dense"},
+    "hybrid-teacher": {"teacher": 0.3, "taught_by": "hybrid"},
+    "live": {"live": True},
+}
+ROWS = ("start", *CHANGES, "lists", "copy")
 COPIES = (0.0, 0.02, 0.05, 0.1, 0.2)
 Figures = dict[str, float]
 
@@ -59,7 +86,8 @@ Figures = dict[str, float]
 class _Bench:
     """One corpus, read and encoded once."""
 
-    data: TrainingData
+    data: TrainingData  # with passages of the text
+    plain: TrainingData  # without
     table: DocidTable
     features: FeatureCache
     dev: Queries
@@ -83,9 +111,12 @@ class _Bench:
         model.slots.center_on(torch.from_numpy(vectors[:: max(1, len(vectors) // 4096)].astype(np.float32)))
         return model
 
-    def trained(self, seed: int, *, pieces: bool, live: bool = False, **changes: Any) -> tuple[Nar, list[Figures]]:
+    def trained(
+        self, seed: int, *, pieces: bool = True, live: bool = False, passages: int = 1, **changes: Any
+    ) -> tuple[Nar, list[Figures]]:
         """A model after its last step, and its figures while it was trained."""
         model = self.model("solved", pieces=pieces, seed=seed)
+        data = self.data if passages else self.plain
         steps = self.steps + (self.live_steps if live else 0)
         options = replace(
             Recipe().train,
@@ -93,7 +124,7 @@ class _Bench:
             seed=seed,
             patience=0,
             fine_tune=self.live_steps / steps if live else 0.0,
-            evaluate_every=max(1, steps // 8),
+            evaluate_every=max(1, steps // 5),
             **changes,
         )
         curve: list[Figures] = []
@@ -106,7 +137,7 @@ class _Bench:
 
         with tempfile.TemporaryDirectory(dir=self.folder) as home:
             began = time.monotonic()
-            train(model, self.data, options, COMPOSED_RULE, self.priors, folder=Path(home), evaluate=evaluate)
+            train(model, data, options, COMPOSED_RULE, self.priors, folder=Path(home), evaluate=evaluate)
         return model.eval(), curve
 
     def engine(self, model: Nar, rule: ScoreRule) -> Engine:
@@ -155,21 +186,26 @@ class _Bench:
 def _bench(source: Corpus, queries: int, steps: int, live_steps: int, cache: Path, folder: Path) -> _Bench:
     vocabulary = Vocabulary.build((row.docid for row in source.docids()), size=131072)
     table = build_table(source, vocabulary, folder / "table", spellings=False)
-    data = TrainingData.read(source, vocabulary)
     features = FeatureCache(Encoder.load(MINILM), cache / "features", precision="int8")
-    data.vectors = features.vectors(data.docids)
-    if data.queries:
-        data.vectors = np.vstack([data.vectors, features.vectors(data.queries)])
+    plain, data = (_read(source, vocabulary, features, passages) for passages in (0, Recipe().train.passages))
     dev = read_queries(source, "dev", queries)
     slots = data.default_slots()
     priors = Priors.count(data.token_counts()[:-1], data.tokens.lengths, slots)
     pooled = features.vectors(dev.texts).astype(np.float32)
-    return _Bench(data, table, features, dev, pooled, slots, priors, folder, steps, live_steps)
+    return _Bench(data, plain, table, features, dev, pooled, slots, priors, folder, steps, live_steps)
 
 
-def _rows(bench: _Bench, seed: int, note: Callable[..., None]) -> None:
+def _read(source: Corpus, vocabulary: Vocabulary, features: FeatureCache, passages: int) -> TrainingData:
+    data = TrainingData.read(source, vocabulary, passages=passages)
+    data.vectors = features.vectors(data.docids)
+    if data.queries:
+        data.vectors = np.vstack([data.vectors, features.vectors(data.queries)])
+    return data
+
+
+def _rows(bench: _Bench, seed: int, rows: Collection[str], note: Callable[..., None]) -> None:
     data = bench.data
-    if seed == 0:
+    if seed == 0 and "start" in rows:
         assert data.vectors is not None
         vectors = data.vectors[: len(data.docids)]
         dense = DocidVectors.build(vectors, data.pair_docid, data.pair_document, len(data.doc_ids))
@@ -177,23 +213,18 @@ def _rows(bench: _Bench, seed: int, note: Callable[..., None]) -> None:
         note("dense, zero-shot", bench.measured([[data.doc_ids[i] for i in row] for row in found]))
         note("phrases read alone", bench.figures(bench.model("encoder"), COMPOSED_RULE))
         note("solved", bench.figures(bench.model("solved"), COMPOSED_RULE))
-    model, curve = bench.trained(seed, pieces=False, mine_every=NEVER, l1=0.0, l2=0.0, l3=0.0)
-    note("+ ranked", bench.figures(model, COMPOSED_RULE), curve)
-    model, curve = bench.trained(seed, pieces=True, mine_every=NEVER, l1=0.0, l2=0.0, l3=0.0)
-    note("+ hierarchical", bench.figures(model, COMPOSED_RULE), curve)
-    model, curve = bench.trained(seed, pieces=True, l1=0.0, l2=0.0, l3=0.0)
-    note("+ negatives mined again", bench.figures(model, COMPOSED_RULE), curve)
-    model, curve = bench.trained(seed, pieces=True)
-    note("+ slots beside it (l1, l3)", bench.figures(model, COMPOSED_RULE), curve)
-    if seed == 0:
-        _slots(bench, model, note)
-        other, curve = bench.trained(seed, pieces=True, teacher=0.3)
-        note("  instead: distilled (dense teacher)", bench.figures(other, COMPOSED_RULE), curve)
-    live = bench.live_steps > 0
-    if live:
-        model, curve = bench.trained(seed, pieces=True, live=True)
-        note("+ fine-tuned", bench.figures(model, COMPOSED_RULE, live=True), curve)
-    note("+ copy", bench.copied(model, live))
+    for row, changes in CHANGES.items():
+        no_text = row == "passages" and not data.queries
+        if row not in rows or no_text or (row == "live" and not bench.live_steps):
+            continue
+        live = row == "live"
+        model, curve = bench.trained(seed, **changes)
+        note(LABELS[row], bench.figures(model, COMPOSED_RULE, live=live), curve)
+        if row == "slots":
+            if seed == 0 and "lists" in rows:
+                _slots(bench, model, note)
+            if "copy" in rows:
+                note("  with copy", bench.copied(model, live))
 
 
 def _slots(bench: _Bench, model: Nar, note: Callable[..., None]) -> None:
@@ -235,6 +266,10 @@ def main(
     steps: Annotated[int, typer.Option(help="Steps of training with a frozen encoder.")] = 1200,
     live_steps: Annotated[int, typer.Option(help="Further steps that fine-tune the encoder; 0: no such row.")] = 0,
     seeds: Annotated[int, typer.Option(help="Runs with other random numbers.")] = 3,
+    first_seed: Annotated[int, typer.Option(help="The first of these seeds.")] = 0,
+    rows: Annotated[
+        str, typer.Option(help="Rows to measure, separated by commas; see the top of the file.")
+    ] = ",".join(ROWS),
     queries: Annotated[int, typer.Option(help="Dev queries.")] = 1000,
     dense_minutes: Annotated[float, typer.Option(help="Minutes of fine-tuned dense retrieval; 0: no such row.")] = 0.0,
     threads: Annotated[int, typer.Option(help="Threads of torch.")] = 1,
@@ -244,25 +279,28 @@ def main(
 ) -> None:
     """Measure every step on each corpus; figures are written after every row."""
     torch.set_num_threads(threads)
+    wanted = [row.strip() for row in rows.split(",")]
+    if unknown := set(wanted) - set(ROWS):
+        raise typer.BadParameter(f"there is no row {min(unknown)!r}: the rows are {', '.join(ROWS)}")
     console = Console()
     results: dict[str, Any] = {"environment": environment(), "steps": steps, "queries": queries, "corpora": {}}
     results["dense_minutes"] = dense_minutes
     for corpus in corpora:
         name = Path(corpus).name
-        rows: dict[str, list[Figures]] = {}
+        found: dict[str, list[Figures]] = {}
         curves: dict[str, list[list[Figures]]] = {}
-        results["corpora"][name] = {"rows": rows, "curves": curves}
+        results["corpora"][name] = {"rows": found, "curves": curves}
 
         def note(
             label: str,
             figures: Figures,
             curve: list[Figures] | None = None,
             name: str = name,
-            rows: dict[str, list[Figures]] = rows,
+            found: dict[str, list[Figures]] = found,
             curves: dict[str, list[list[Figures]]] = curves,
         ) -> None:
             kept = {key: round(value, 3) for key, value in figures.items() if key != "took"}
-            rows.setdefault(label, []).append(kept)
+            found.setdefault(label, []).append(kept)
             if curve is not None:
                 curves.setdefault(label, []).append(curve)
             seconds = f"  {curve[-1]['at']:.0f} s" if curve else ""
@@ -274,11 +312,11 @@ def main(
         source = open_corpus(corpus)
         with tempfile.TemporaryDirectory() as folder:
             bench = _bench(source, queries, steps, live_steps, cache or default_cache(), Path(folder))
-            for seed in range(seeds):
-                _rows(bench, seed, note)
+            for seed in range(first_seed, first_seed + seeds):
+                _rows(bench, seed, wanted, note)
                 if dense_minutes and seed == 0:
                     note("dense, fine-tuned", _tuned_dense(bench, source, dense_minutes, seed))
-        console.print(_table(name, rows))
+        console.print(_table(name, found))
     if plot:
         draw(results, plot)
 

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pixnar.corpus import Document
+from pixnar.corpus.sentences import cut_sentence, split_sentences
 from pixnar.naming.choose import most_telling
 from pixnar.naming.phrases import key_phrases
-from pixnar.naming.sentences import key_sentences, pieces, split_sentences
+from pixnar.naming.sentences import key_sentences
 from pixnar.naming.statistics import WordStatistics
 from pixnar.naming.titles import titles
 from pixnar.vocab import normalize
@@ -33,7 +34,7 @@ def test_splitting_loses_nothing(text: str) -> None:
 @given(TEXTS, st.integers(1, 6))
 def test_pieces_are_short_and_lose_nothing(text: str, longest: int) -> None:
     for sentence in split_sentences(text):
-        found = pieces(sentence, longest)
+        found = cut_sentence(sentence, longest)
         assert squeezed("".join(found)) == squeezed(sentence)
         assert all(len(piece.split()) <= longest for piece in found)
 
@@ -149,5 +150,5 @@ def test_no_text_takes_long(text: str) -> None:
     began = time.process_time()
     titles(Document("d", "Tea", text, {}), 5)
     for sentence in split_sentences(text):
-        pieces(sentence)
+        cut_sentence(sentence)
     assert time.process_time() - began < 3

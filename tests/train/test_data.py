@@ -9,6 +9,7 @@ from pixnar.corpus import DocidRow, Document, Qrel, Query, open_corpus, write_co
 from pixnar.errors import CorpusError
 from pixnar.model.losses import PADDING
 from pixnar.train.data import TrainingData, default_slots
+from pixnar.train.names import read_names
 from pixnar.vocab import Vocabulary
 
 DOCIDS = [
@@ -120,3 +121,44 @@ def test_no_train_split_and_no_docids(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"docids\.jsonl") as caught:
         TrainingData.read(open_corpus(tmp_path / "y"), vocabulary)
     assert "\n" not in str(caught.value)
+
+
+def test_passages_of_the_text_are_inputs(tmp_path: Path) -> None:
+    """Titles and sentences name their document, but for docids, what several documents say, and what is too much."""
+    long = " ".join(f"Word{i}" for i in range(45))
+    texts = {
+        "a": "Brewed for three minutes. Shared by all! Green tea. One more. Too much.",
+        "b": f"Shared by all. {long}",
+        "c": "",
+        "d": "Not a document that training knows.",
+    }
+    write_corpus(
+        tmp_path / "corpus",
+        [Document(name, f"Title {name}", text, {}) for name, text in texts.items()],
+        [DocidRow(*row) for row in DOCIDS],
+        [Query(*row) for row in QUERIES],
+        {split: [Qrel(*row) for row in rows] for split, rows in QRELS.items()},
+    )
+    source = open_corpus(tmp_path / "corpus")
+    plain, names = read_names(source), read_names(source, passages=4)
+    by_document: dict[str, list[str]] = {}
+    for i, document in zip(names.query_index.tolist(), names.query_document.tolist(), strict=True):
+        if names.queries[i] not in plain.queries:
+            by_document.setdefault(names.doc_ids[document], []).append(names.queries[i])
+    parts = [" ".join(f"word{i}" for i in some) for some in (range(30), range(30, 45))]
+    assert {name: sorted(found) for name, found in by_document.items()} == {
+        "a": ["brewed for three minutes.", "green tea.", "shared by all!", "title a"],
+        "b": ["shared by all.", "title b", *parts],
+        "c": ["title c"],
+    }
+    assert set(plain.queries) < set(names.queries)
+    assert names.queries == sorted(names.queries)
+    again = {"a": "Said twice. Said once.", "b": "Said twice."}
+    write_corpus(
+        tmp_path / "again",
+        [Document(name, "", text, {}) for name, text in again.items()],
+        [DocidRow("a", "said once."), DocidRow("b", "x")],
+        [],
+        {},
+    )
+    assert read_names(open_corpus(tmp_path / "again"), passages=20).queries == []

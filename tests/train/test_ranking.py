@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pixnar.docids import DocidTable
+from pixnar.evidence.atoms import words
+from pixnar.evidence.bm25 import Bm25
 from pixnar.evidence.ngrams import Ngrams
 from pixnar.index.engine import Engine, scorer_of
 from pixnar.index.units import Units
@@ -28,6 +30,7 @@ from pixnar.scoring import COMPOSED_RULE
 from pixnar.train import log, neighbours, ranking
 from pixnar.train.pairs import Epoch
 from pixnar.train.ranking import RankingOptions, RankingStep, compose
+from pixnar.train.teacher import Teacher
 from tests.train.runs import SLOTS, World, losses, options, run, world
 
 SIZE = 12
@@ -147,7 +150,7 @@ def test_everything_in_a_step_comes_from_its_number(made: World) -> None:
 
 def test_the_teacher_is_the_ranking_by_the_encoders_vectors(made: World) -> None:
     """Nothing is added where the model's vectors are the encoder's own; elsewhere something above 0 is."""
-    plain, taught = (step_of(made, all_documents=True, teacher=weight) for weight in (0.0, 2.0))
+    plain, taught = (step_of(made, all_documents=True, teacher=weight, taught_by="dense") for weight in (0.0, 2.0))
     losses_ = [float(step(0, SIZE, live=False)[0].detach()) for step in (plain, taught)]
     batch = taught.pairs.batch(0, SIZE)
     candidates = taught._candidates(batch, 0)
@@ -159,6 +162,24 @@ def test_the_teacher_is_the_ranking_by_the_encoders_vectors(made: World) -> None
     everything = torch.ones(SIZE, dtype=torch.bool)
     assert float(taught._divergence(same, batch, candidates, everything)) == pytest.approx(0, abs=1e-5)
     assert losses_[1] > losses_[0] + 1e-3
+
+
+def test_the_hybrid_teacher_adds_bm25_of_the_docids(made: World) -> None:
+    """Its scores are the dense teacher's plus a weight times what the index's own BM25 says."""
+    data = made.data
+    inputs = np.arange(len(data.inputs))
+    docids = np.array([5, 0, 7, 3])
+    dense, hybrid = (Teacher.of(data, kind).scores(inputs, docids) for kind in ("dense", "hybrid"))
+    bm25 = Bm25.build(data.docids)
+    distinct = [" ".join(dict.fromkeys(words(text))) for text in data.inputs]  # a repeated word counts once
+    wanted = np.stack([bm25.score(text)[docids] for text in distinct])
+    assert np.count_nonzero(wanted) > 4
+    np.testing.assert_allclose(hybrid - dense, 0.8 * wanted, atol=2e-4)
+    step = step_of(made, all_documents=True, teacher=1.0, taught_by="hybrid")
+    assert (
+        step(0, SIZE, live=False)[0]
+        != step_of(made, all_documents=True, teacher=1.0, taught_by="dense")(0, SIZE, live=False)[0]
+    )
 
 
 # Gradients

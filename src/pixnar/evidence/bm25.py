@@ -22,6 +22,7 @@ from pixnar.vocab.normalize import normalize, normalize_lines
 
 _FILE_KIND, _FILE_VERSION = "bm25", 1
 _BATCH = 20_000
+K1, B = 1.5, 0.75
 
 
 class Bm25:
@@ -63,8 +64,8 @@ class Bm25:
         *,
         join: bool = False,
         n_documents: int | None = None,
-        k1: float = 1.5,
-        b: float = 0.75,
+        k1: float = K1,
+        b: float = B,
         stop_words: Collection[str] = (),
     ) -> Bm25:
         """Index texts. `groups` says which document each text belongs to; without it each is a document of its own.
@@ -73,7 +74,7 @@ class Bm25:
         document are one unit, as if written one after the other. `n_documents` is for documents without any text.
         Words in `stop_words` are left out: `STOP_WORDS` makes long lists go away, at some cost in quality.
         """
-        terms, rows, table, n_texts = _indexed(texts, frozenset(stop_words))
+        terms, rows, table, n_texts = index_words(texts, frozenset(stop_words))
         owners = np.arange(n_texts) if groups is None else np.asarray(groups, np.int64)
         if len(owners) != n_texts:
             raise ValueError(f"{len(owners)} groups for {n_texts} texts")
@@ -83,7 +84,7 @@ class Bm25:
             raise ValueError(f"groups must be in 0 … {n_documents - 1}")
         joined = join or groups is None
         units, n_units = (owners[rows], n_documents) if joined else (rows, n_texts)
-        postings = Postings.from_counts(terms, units, None, len(table), n_units, _lucene(n_units, k1, b))
+        postings = Postings.from_counts(terms, units, None, len(table), n_units, lucene(n_units, k1, b))
         return cls(postings, table, None if joined else owners.astype(np.uint32), n_documents)
 
     def score(self, query: str) -> Floats:
@@ -137,8 +138,8 @@ class Bm25:
             raise FileFormatError(f"{path} holds no usable BM25 ({error}): build it again") from error
 
 
-def _indexed(
-    texts: Iterable[str], stop_words: frozenset[str]
+def index_words(
+    texts: Iterable[str], stop_words: frozenset[str] = frozenset()
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], WordTable, int]:
     """The words of all texts as ids of a table, the text each is in, the table, and how many texts there are."""
     numbers: defaultdict[str, int] = defaultdict()
@@ -164,7 +165,9 @@ def _lines(texts: Iterable[str]) -> Iterator[str]:
         yield from normalize_lines(batch).decode().split("\n")
 
 
-def _lucene(n_units: int, k1: float, b: float) -> Weight:
+def lucene(n_units: int, k1: float = K1, b: float = B) -> Weight:
+    """Lucene's weights of words in so many units."""
+
     def weight(terms: NDArray[np.int64], units: NDArray[np.int64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
         found_in = np.bincount(terms)
         lengths = np.bincount(units, counts, minlength=n_units)

@@ -162,7 +162,8 @@ class _Fit:
         self.world.in_turn(self.names)
         vocabulary = self.world.in_turn(self.vocabulary)
         table = self.world.in_turn(lambda: self.table(vocabulary))
-        data = read_together(self.corpus, vocabulary, self.work / "inputs.pixnar", self.world, self.progress)
+        path, passages = self.work / "inputs.pixnar", self.recipe.train.passages
+        data = read_together(self.corpus, vocabulary, path, self.world, self.progress, passages=passages)
         slots = self.recipe.model.slots or data.default_slots()
         self._tell_cut(data, slots)
         priors = Priors.count(data.token_counts()[:-1], data.tokens.lengths, slots)
@@ -356,7 +357,9 @@ class _Fit:
             return
         vectors = self.features.vectors(data.docids, self.progress, "encoding docids")
         if data.queries:
-            vectors = np.vstack([vectors, self.features.vectors(data.queries, self.progress, "encoding train queries")])
+            vectors = np.vstack(
+                [vectors, self.features.vectors(data.queries, self.progress, "encoding queries and passages")]
+            )
         data.vectors = vectors
 
     def _train(self, model: Nar, data: TrainingData, table: DocidTable, priors: Priors, dev: Queries) -> Trained:
@@ -412,7 +415,7 @@ class _Fit:
         options = self.recipe.train
         if options.minutes or options.steps or options.epochs:
             return options
-        return replace(options, minutes=default_minutes(len(data.docids)))
+        return replace(options, minutes=default_minutes(len(data.docids) + len(data.queries)))
 
     def _calibrate(self, model: Nar, data: TrainingData, dev: Queries) -> None:
         """Measure log Z per slot on dev, or on docids where there is no dev split."""
@@ -591,13 +594,13 @@ class _Fit:
         write_manifest(self.folder, content)
 
 
-def default_minutes(docids: int) -> float:
-    """How long to train where the recipe sets no limit: a few passes over all docids.
+def default_minutes(inputs: int) -> float:
+    """How long to train where the recipe sets no limit: a few passes over all inputs, docids and queries.
 
     >>> [default_minutes(n) for n in (20_000, 500_000, 10_000_000)]
     [2.0, 20.5, 60.0]
     """
-    return min(60.0, max(2.0, 0.5 + docids / 25_000))
+    return min(60.0, max(2.0, 0.5 + inputs / 25_000))
 
 
 def _sources(columns: Collection[str]) -> tuple[list[str], list[str]]:

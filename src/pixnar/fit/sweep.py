@@ -67,7 +67,8 @@ def sweep_index(
     if not len(dev):
         raise CorpusError(f"{source.name} has no dev split: a sweep needs judged queries")
     model, engine = model_of(Path(index)), opened.engine
-    data = TrainingData.read(source, opened.table.vocabulary, progress)
+    passages = int(opened.manifest["recipe"]["train"].get("passages", 0))
+    data = TrainingData.read(source, opened.table.vocabulary, progress, passages=passages)
     if model.design == "mlp":
         precision = opened.manifest.get("facts", {}).get("vectors", {}).get("precision", FP32)
         features = FeatureCache(model.encoder, default_cache() / "features", precision=precision)

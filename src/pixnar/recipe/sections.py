@@ -120,8 +120,11 @@ class Train:
     )
     mine_every: int = dial(300, "steps after which the model mines its negatives again", 1, HUGE)
     docids: int = dial(8, "docids of a document that a step looks at; the rest is estimated from them", 1, HUGE)
-    teacher: float = dial(
-        0.0, "weight of: the ranking stays near that by the encoder's own vectors of the docids (distillation)", 0, 1e6
+    teacher: float = dial(0.0, "weight of: the ranking stays near that of a teacher (distillation)", 0, 1e6)
+    taught_by: str = dial(
+        "hybrid",
+        "the teacher: dense: the encoder's own vectors of the docids; hybrid: these and BM25 over the docids",
+        words=("dense", "hybrid"),
     )
     slot_examples: int = dial(
         16, "inputs of a batch that also train the slots, by l1 and l3 (composed score)", 1, 2**20
@@ -140,6 +143,12 @@ class Train:
     )
     fine_tune: float = dial(
         0.0, "share of the run that also trains the encoder, at its end; before that it is frozen (much faster)", 0, 1
+    )
+    passages: int = dial(
+        20,
+        "sentences of a document's own text, at most, that train as queries for it; 0: docids and train queries only",
+        0,
+        HUGE,
     )
     per_document: int = dial(20, "docids of a document that are inputs in an epoch, at most", 1, HUGE)
     self_share: float = dial(0.1, "share of these that should answer with themselves, not with a sibling", 0, 1)

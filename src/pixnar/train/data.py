@@ -31,9 +31,11 @@ class TrainingData(Names):
     _ngrams: TokenCounts | None = field(default=None, repr=False)
 
     @classmethod
-    def read(cls, corpus: Corpus, vocabulary: TargetVocabulary, progress: Progress | None = None) -> TrainingData:
-        """Read docids and train queries of a corpus; dev and test queries are not looked at."""
-        names = read_names(corpus, progress)
+    def read(
+        cls, corpus: Corpus, vocabulary: TargetVocabulary, progress: Progress | None = None, *, passages: int = 0
+    ) -> TrainingData:
+        """Read a corpus as `read_names` does; dev and test queries are not looked at."""
+        names = read_names(corpus, progress, passages=passages)
         if progress:
             progress("encoding docids", 0, len(names.docids))
         return cls(**vars(names), vocabulary=vocabulary, tokens=vocabulary.encode_batch(names.docids))

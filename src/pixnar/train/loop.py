@@ -432,6 +432,7 @@ def _ranking_options(options: Train) -> RankingOptions:
         sample=max(1, options.sample // _SLOT_SAMPLE),
         weights=Weights(options.l1, 0.0, options.l3),  # l2 would pull x_0 away from what ranks: docs/LOG.md
         teacher=options.teacher,
+        taught_by=options.taught_by,
     )
 
 

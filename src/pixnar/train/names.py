@@ -1,8 +1,8 @@
-"""Who names whom in a corpus: docids and train queries on one side, documents on the other."""
+"""Who names whom in a corpus: docids, train queries and passages of text on one side, documents on the other."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.corpus import Corpus
+from pixnar.corpus.sentences import cut_sentence, split_sentences
 from pixnar.errors import CorpusError
 from pixnar.progress import Progress
 from pixnar.train.pairs import Pairs
@@ -17,17 +18,22 @@ from pixnar.vocab import normalize
 
 Ints = NDArray[np.int64]
 
+_PASSAGE_WORDS = 30  # of a passage, at most; longer sentences are cut
+
 
 @dataclass(kw_only=True)
 class Names:
-    """Distinct docids in the order of their texts, then train queries: the *inputs*, by one running number."""
+    """Distinct docids in the order of their texts, then queries: the *inputs*, by one running number.
+
+    Queries are the train queries and the passages of the documents' own text that train as if they were queries.
+    """
 
     doc_ids: Sequence[str]  # of all documents that have docids, sorted
     docids: Sequence[str]  # normalised, distinct, sorted
     pair_docid: Ints  # which docid names …
     pair_document: Ints  # … which document; sorted by docid
-    queries: Sequence[str]  # normalised train queries
-    query_index: Ints  # which train query …
+    queries: Sequence[str]  # normalised train queries and passages
+    query_index: Ints  # which query …
     query_document: Ints  # … has which relevant document
 
     @property
@@ -41,7 +47,7 @@ class Names:
         return self.docids[number] if number < before else self.queries[number - before]
 
     def names(self) -> tuple[Ints, Ints]:
-        """Which input, a docid or a train query, names which document; sorted by input."""
+        """Which input, a docid or a query, names which document; sorted by input."""
         inputs = np.concatenate([self.pair_docid, len(self.docids) + self.query_index])
         return inputs, np.concatenate([self.pair_document, self.query_document])
 
@@ -52,8 +58,11 @@ class Names:
         )
 
 
-def read_names(corpus: Corpus, progress: Progress | None = None) -> Names:
-    """Read docids and train queries of a corpus; dev and test queries are not looked at."""
+def read_names(corpus: Corpus, progress: Progress | None = None, *, passages: int = 0) -> Names:
+    """Read docids and train queries of a corpus, and up to `passages` of each document's text.
+
+    Dev and test queries are not looked at.
+    """
     rows = [(normalize(row.docid), row.doc_id) for row in corpus.docids(progress)]
     rows = [row for row in rows if row[0]]
     if not rows:
@@ -63,28 +72,49 @@ def read_names(corpus: Corpus, progress: Progress | None = None) -> Names:
     docid_number = {text: i for i, text in enumerate(docids)}
     doc_number = {doc_id: i for i, doc_id in enumerate(doc_ids)}
     pairs = np.unique(np.array([(docid_number[text], doc_number[doc]) for text, doc in rows], np.int64), axis=0)
-    queries, query_index, query_document = _train_queries(corpus, doc_number)
+    asked = _train_queries(corpus, doc_number)
+    if passages:
+        asked += _passages(corpus, doc_number, docid_number, passages, progress)
+    queries = sorted({text for text, _ in asked})
+    number = {text: i for i, text in enumerate(queries)}
+    relevant = np.array(sorted({(number[text], document) for text, document in asked}), np.int64).reshape(-1, 2)
     return Names(
         doc_ids=doc_ids,
         docids=docids,
         pair_docid=pairs[:, 0].copy(),
         pair_document=pairs[:, 1].copy(),
         queries=queries,
-        query_index=query_index,
-        query_document=query_document,
+        query_index=relevant[:, 0].copy(),
+        query_document=relevant[:, 1].copy(),
     )
 
 
-def _train_queries(corpus: Corpus, doc_number: dict[str, int]) -> tuple[list[str], Ints, Ints]:
+def _train_queries(corpus: Corpus, doc_number: dict[str, int]) -> list[tuple[str, int]]:
+    """Train queries, each with a relevant document."""
     if "train" not in corpus.splits():
-        return [], np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return []
     relevant = [
         (q.query_id, doc_number[q.doc_id]) for q in corpus.qrels("train") if q.score > 0 and q.doc_id in doc_number
     ]
     wanted = {query_id for query_id, _ in relevant}
     texts = {query.query_id: normalize(query.text) for query in corpus.queries() if query.query_id in wanted}
-    queries = sorted({text for text in texts.values() if text})
-    number = {text: i for i, text in enumerate(queries)}
-    pairs = sorted({(number[texts[q]], doc) for q, doc in relevant if texts.get(q)})
-    array = np.array(pairs, np.int64).reshape(-1, 2)
-    return queries, array[:, 0].copy(), array[:, 1].copy()
+    return [(texts[query_id], document) for query_id, document in relevant if texts.get(query_id)]
+
+
+def _passages(
+    corpus: Corpus, doc_number: dict[str, int], docids: Container[str], most: int, progress: Progress | None
+) -> list[tuple[str, int]]:
+    """The title and the sentences of each document's text, cut to 30 words: those that stand in no other document.
+
+    What many documents say tells none of them apart, and what is a docid already is an input as it is.
+    """
+    owner: dict[str, int] = {}  # -1: several documents
+    for document in corpus.documents(progress):
+        number = doc_number.get(document.doc_id)
+        if number is None:
+            continue
+        parts = [part for sentence in split_sentences(document.text) for part in cut_sentence(sentence, _PASSAGE_WORDS)]
+        texts = dict.fromkeys(filter(None, map(normalize, [document.title, *parts])))
+        for text in [text for text in texts if text not in docids][:most]:
+            owner[text] = number if owner.get(text, number) == number else -1
+    return [(text, number) for text, number in owner.items() if number >= 0]

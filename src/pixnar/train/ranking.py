@@ -27,6 +27,7 @@ from pixnar.model.slots import MlpSlots
 from pixnar.train.data import TrainingData, gathered
 from pixnar.train.neighbours import nearest, pool_of
 from pixnar.train.pairs import Epoch, Pairs
+from pixnar.train.teacher import Teacher
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -47,7 +48,8 @@ class RankingOptions:
     slot_examples: int = 32  # inputs of a batch that also train the slots
     sample: int = 1024  # tokens over which the slots' softmax is estimated
     weights: Weights = field(default_factory=Weights)
-    teacher: float = 0.0  # weight of the divergence from the ranking by the encoder's own vectors
+    teacher: float = 0.0  # weight of the divergence from a teacher's ranking
+    taught_by: str = "hybrid"  # dense: the encoder's own vectors of the docids; hybrid: these and BM25
 
 
 class _Candidates(NamedTuple):
@@ -68,6 +70,8 @@ class RankingStep:
         self.ranking_scale = nn.Parameter(torch.zeros((), device=model.device), requires_grad=False)
         self.mined: tuple[Ints, Ints] | None = None  # inputs, sorted, and their nearest docids [N, k]
         self._round = -1
+        taught = options.teacher > 0 and data.vectors is not None
+        self._teacher = Teacher.of(data, options.taught_by) if taught else None
         self._names = data.names()
         order = np.argsort(data.pair_docid, kind="stable")
         self._named = data.pair_document[order]
@@ -213,7 +217,7 @@ class RankingStep:
         if not len(right):
             return documents.sum() * 0.0, float("nan")
         loss = F.cross_entropy(documents, right)
-        if self.options.teacher and self.data.vectors is not None:
+        if self._teacher is not None:
             loss = loss + self.options.teacher * self._divergence(documents, batch, candidates, known)
         return loss, float((documents.argmax(1) == right).float().mean())
 
@@ -226,15 +230,13 @@ class RankingStep:
         return (sums.index_add(1, owner, (docids - top).exp()) + 1e-30).log() + top
 
     def _divergence(self, documents: Tensor, batch: Epoch, candidates: _Candidates, known: Tensor) -> Tensor:
-        """How far the ranking is from that by the encoder's own vectors of the docids (Kullback-Leibler)."""
-        assert self.data.vectors is not None
-        vectors = torch.from_numpy(self.data.vectors[candidates.docids].astype(np.float32)).to(documents.device)
-        asked = torch.from_numpy(self.data.vectors[batch.inputs].astype(np.float32)).to(documents.device)
-        member = torch.from_numpy(candidates.member).to(documents.device)
-        similar = 20.0 * (asked @ vectors.t())[:, member] + torch.from_numpy(candidates.log_weight).to(documents.device)
-        similar = similar.masked_fill(self._itself(batch, candidates).to(documents.device), _NONE)
-        teacher = self._documents(similar, candidates)
-        teacher = teacher.masked_fill(self._also_right(batch, candidates).to(documents.device), _NONE)[known]
+        """How far the ranking is from the teacher's (Kullback-Leibler)."""
+        assert self._teacher is not None
+        device = documents.device
+        scores = self._teacher.scores(batch.inputs, candidates.docids)[:, candidates.member] + candidates.log_weight
+        taught = torch.from_numpy(scores).to(device).masked_fill(self._itself(batch, candidates).to(device), _NONE)
+        teacher = self._documents(taught, candidates)
+        teacher = teacher.masked_fill(self._also_right(batch, candidates).to(device), _NONE)[known]
         return F.kl_div(documents.log_softmax(1), teacher.log_softmax(1), log_target=True, reduction="batchmean")
 
     def _itself(self, batch: Epoch, candidates: _Candidates) -> Tensor:

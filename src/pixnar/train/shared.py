@@ -59,16 +59,22 @@ def packed(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def read_together(
-    corpus: Corpus, vocabulary: TargetVocabulary, path: Path, world: World, progress: Progress | None = None
+    corpus: Corpus,
+    vocabulary: TargetVocabulary,
+    path: Path,
+    world: World,
+    progress: Progress | None = None,
+    *,
+    passages: int = 0,
 ) -> TrainingData:
     """`TrainingData.read` in the first process, which leaves a file that the others map.
 
     On one machine the file is in memory once, whatever the number of processes, and only what they touch of it.
     """
     if world.size == 1:
-        return TrainingData.read(corpus, vocabulary, progress)
+        return TrainingData.read(corpus, vocabulary, progress, passages=passages)
     if world.first:
-        data = TrainingData.read(corpus, vocabulary, progress)
+        data = TrainingData.read(corpus, vocabulary, progress, passages=passages)
         write_inputs(data, path)
         world.wait()
     else:
