@@ -34,9 +34,9 @@ class RowAdam(torch.optim.Optimizer):
     zero, or that a sparse gradient leaves out, is neither moved nor aged. `beta1` > 0 adds momentum, in the type of
     the rows. Parameters of one dimension, such as a bias, are tables of rows of width one.
 
-    A second moment counts as at least a hundredth of the mean over the rows that move. Rows whose gradients vanish, as
-    those of tokens that are never a target do under a softmax, then take short steps; other rows move as without it.
-    Of a head in shards `world` are the processes that hold it: the mean is over the rows of all of them.
+    In `step` a second moment counts as at least a hundredth of the mean over the rows that move. Rows whose gradients
+    vanish, as those of tokens that are never a target do under a softmax, then take short steps; other rows move as
+    without it. Of a head in shards `world` are the processes that hold it: the mean is over the rows of all of them.
 
     Memory for 5 M × 768 in float32: rows 15.4 GB; state 20 MB + 10 MB for the step counts; momentum, if any, 15.4 GB.
     A dense gradient (full softmax) is another 15.4 GB; a sparse one is the batch's own rows only, some 3 KB each.
@@ -72,19 +72,22 @@ class RowAdam(torch.optim.Optimizer):
                 loss = closure()
         pairs = [(rows, group) for group in self.param_groups for rows in group["params"]]
         aged = [None if rows.grad is None else self._age(rows, *_gradient(rows.grad), group) for rows, group in pairs]
-        self._move(aged, self.world)
+        floors = _floors(aged, self.world, pairs[0][0].device)
+        for one, floor in zip(aged, floors, strict=True):
+            if one is not None:
+                self._move(one, floor)
         return loss
 
     @torch.no_grad()
     def step_rows(self, rows: Tensor, ids: Tensor, grads: Tensor) -> None:
         """Move rows[ids] by their gradients [len(ids), …], given aside; those of a repeated id are added up.
 
-        Every process of a world has all of these rows.
+        Every row takes a step of full length, however small its gradient is beside those of the others.
         """
         group = next(group for group in self.param_groups if any(known is rows for known in group["params"]))
         different, place = torch.unique(ids, return_inverse=True)
         merged = grads.new_zeros((len(different), *grads.shape[1:])).index_add_(0, place, grads)
-        self._move([self._age(rows, different, merged, group)], ALONE)
+        self._move(self._age(rows, different, merged, group), torch.zeros((), device=rows.device))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load; unlike its base, leaves each part of the state in the type it was saved in."""
@@ -108,18 +111,14 @@ class RowAdam(torch.optim.Optimizer):
         taken = steps.clamp(min=1).to(square.dtype)
         return _Aged(rows, ids, grads, group, real, square / (1 - group["beta2"] ** taken), taken)
 
-    def _move(self, aged: Sequence[_Aged | None], world: World) -> None:
-        device = self.param_groups[0]["params"][0].device
-        for one, floor in zip(aged, _floors(aged, world, device), strict=True):
-            if one is None:
-                continue
-            size = torch.maximum(one.square, floor).sqrt_().add_(one.group["eps"])
-            size.clamp_(min=torch.finfo(size.dtype).tiny)  # of a row that has had no gradient yet
-            scale = one.real * one.group["lr"] / size / (1 - one.group["beta1"] ** one.steps)
-            if one.ids is None:
-                self._move_all(one, scale)
-            else:
-                self._move_some(one, one.ids, scale)
+    def _move(self, aged: _Aged, floor: Tensor) -> None:
+        size = torch.maximum(aged.square, floor).sqrt_().add_(aged.group["eps"])
+        size.clamp_(min=torch.finfo(size.dtype).tiny)  # of a row that has had no gradient yet
+        scale = aged.real * aged.group["lr"] / size / (1 - aged.group["beta1"] ** aged.steps)
+        if aged.ids is None:
+            self._move_all(aged, scale)
+        else:
+            self._move_some(aged, aged.ids, scale)
 
     def _move_all(self, aged: _Aged, scale: Tensor) -> None:
         """In place throughout: nothing of the size of the rows is made."""
