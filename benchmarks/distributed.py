@@ -58,7 +58,7 @@ def work(wish: argparse.Namespace) -> dict[str, Any]:
         else:
             head = random_shard(wish.tokens + 1, wish.width, bias, world)
         slots = MlpSlots(wish.width, SLOTS, 256)
-        rows, body = RowAdam(head.parameters(), lr=1e-2), torch.optim.AdamW(slots.parameters(), lr=1e-3)
+        rows, body = RowAdam(head.parameters(), lr=1e-2, world=world), torch.optim.AdamW(slots.parameters(), lr=1e-3)
         own = torch.from_numpy(world.share(np.arange(wish.batch)))
         c = pooled[: wish.batch // 4].clone().mul_(10).requires_grad_(True)
         vectors = RowAdam([c], lr=1e-2)

@@ -120,6 +120,61 @@ def test_evaluate_then_compare(home: Path) -> None:
     fails("is no measure", "evaluate", home / "index", home / "corpus", "-m", "MRR")
 
 
+def test_evaluate_with_perturbed_queries(home: Path, tmp_path: Path) -> None:
+    index, corpus = home / "index", home / "corpus"
+    plain = pixnar("evaluate", index, corpus, "--run", tmp_path / "plain.trec", "--json", tmp_path / "plain.json")
+    assert plain.returncode == 0, plain.stderr
+    options = ["--typos", "2", "--drop-words", "1", "--shuffle-words"]
+    for name, seed in (("once", "3"), ("again", "3"), ("other", "4")):
+        files = ("--run", tmp_path / f"{name}.trec", "--json", tmp_path / f"{name}.json")
+        done = pixnar("evaluate", index, corpus, *options, "--seed", seed, *files)
+        assert done.returncode == 0, done.stderr
+    runs = {name: (tmp_path / f"{name}.trec").read_text() for name in ("plain", "once", "again", "other")}
+    assert runs["once"] == runs["again"]
+    assert len(set(runs.values())) == 3
+    told, unperturbed = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("once", "plain"))
+    settings = {"typos": 2, "drop_words": 1, "shuffle_words": True, "seed": 3}
+    assert told["perturbation"] == settings | {"queries_changed": 50}
+    assert told["unperturbed"] == {key: unperturbed[key] for key in ("figures", "intervals")}
+    assert "perturbation" not in unperturbed
+    before, after = unperturbed["figures"]["MRR@10"], told["figures"]["MRR@10"]
+    change = told["changes"]["MRR@10"]
+    assert change["difference"] == pytest.approx(after - before)
+    assert change["relative"] == pytest.approx((after - before) / before)
+    assert after < before
+    assert 0 < change["p_value"] <= 1
+    shown = pixnar("evaluate", index, corpus, *options, "--seed", "3", "-m", "MRR@10").stdout.splitlines()
+    assert shown[0] == "with 2 typos, 1 word dropped, words shuffled (seed 3): 50 of 50 queries changed"
+    percent = f"−{100 * (before - after) / before:.1f} %"
+    assert [part in shown[2] for part in (f"{before:.4f}", f"{after:.4f}", percent)] == [True] * 3
+
+
+def test_perturbations_that_cannot_be(home: Path) -> None:
+    asked = ("evaluate", home / "index", home / "corpus")
+    fails("'--typos'", *asked, "--typos", "-1")
+    fails("'--typos'", *asked, "--typos", "1.5")
+    fails("'--drop-words'", *asked, "--drop-words", "-1")
+    fails("'--seed'", *asked, "--typos", "1", "--seed", "-1")
+    fails("--seed means nothing without --typos", *asked, "--seed", "1")
+
+
+def test_the_beam_is_reachable(home: Path, tmp_path: Path) -> None:
+    """A narrow beam finds no more docids than it is wide; docids alone rank."""
+    index, corpus = home / "index", home / "corpus"
+    for name, more in (("exact", ["--sources", "docids"]), ("narrow", ["--beam", "3"]), ("wide", ["--beam", "1000"])):
+        done = pixnar("evaluate", index, corpus, *more, "--full", "--json", tmp_path / f"{name}.json")
+        assert done.returncode == 0, done.stderr
+    exact, narrow, wide = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("exact", "narrow", "wide"))
+    assert (narrow["beam"], wide["beam"], exact.get("beam")) == (3, 1000, None)
+    assert narrow["figures"]["R@100"] < wide["figures"]["R@100"] == exact["figures"]["R@100"] == 1
+    hits = json.loads(pixnar("search", index, "balin mor", "--beam", "3", "-k", "20", "--json").stdout)["hits"]
+    assert 0 < len(hits) <= 4  # one of the three docids may name two documents
+    explained = json.loads(pixnar("search", index, "balin mor", "--beam", "3", "--explain", "--json").stdout)
+    assert explained["beam"] == 3
+    fails("'--beam'", "search", index, "balin", "--beam", "-1")
+    fails("--beam ranks by docids alone", "evaluate", index, corpus, "--beam", "5", "--sources", "evidence")
+
+
 def test_evaluate_with_rows_and_ids_of_all_kinds(home: Path, tmp_path: Path) -> None:
     corpus = shutil.copytree(home / "corpus", tmp_path / "corpus")
     dev = corpus / "qrels" / "dev.tsv"

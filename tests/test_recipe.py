@@ -68,7 +68,7 @@ def test_round_trip() -> None:
         {
             "model": {"encoder": 'a "folder"\\with\ttricks\x7f, é'},
             "train": {"learning_rate": 3e-7, "seed": 2**60, "minutes": 7},
-            "scoring": {"aggregate": 5, "ends": True},
+            "scoring": {"aggregate": 5, "ends": True, "score": "probability", "order": "slots"},
         }
     )
     for recipe in (Recipe(), PAPER, CLOVER, odd):
@@ -111,6 +111,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     ({"scoring": {"aggregate": "mean"}}, 'scoring.aggregate = "mean" is not possible; give "max" or'),
     ({"scoring": {"aggregate": True}}, "scoring.aggregate = true is"),
+    (
+        {"scoring": {"ends": True}},
+        'r.toml: scoring.ends = true does nothing with score = "composed" and order = "auto"; set score = ',
+    ),
+    ({"scoring": {"ends": True, "score": "probability", "order": "any"}}, 'order = "slots", or ends = false'),
+    ({"scoring": {"ends": True, "order": "slots"}}, 'does nothing with score = "composed" and order = "slots"'),
     ({"model": {"encoder": "x\n" * 100}}, "x… is not possible; give the name or folder of a Hugging Face encoder"),
 ]
 
@@ -139,7 +145,10 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_settings_on_a_command_line() -> None:
-    recipe = override(PAPER, ["train.minutes=0", "train.steps = 70", "model.head=encoder", 'scoring.order="any"'])
+    recipe = override(
+        PAPER,
+        ["train.minutes=0", "train.steps = 70", "model.head=encoder", 'scoring.order="any"', "scoring.ends=false"],
+    )
     assert (recipe.train.steps, recipe.model.head, recipe.scoring.order) == (70, "encoder", "any")
     assert recipe.shortlist == PAPER.shortlist
     for setting, message in (

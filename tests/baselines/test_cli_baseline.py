@@ -38,6 +38,19 @@ def test_bm25_is_searched_and_verified(home: Path) -> None:
     assert json.loads((home / "bm25.json").read_text())["facts"] == {"documents": 20, "entries": 60}
 
 
+def test_bm25_asked_with_typos(home: Path, tmp_path: Path) -> None:
+    done = pixnar("evaluate", home / "bm25", home / "corpus", "--typos", "2", "--json", tmp_path / "typos.json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads((tmp_path / "typos.json").read_text())
+    assert told["perturbation"]["typos"] == 2
+    assert told["changes"]["MRR@10"]["relative"] < 0
+    done = pixnar("evaluate", home / "bm25", home / "corpus", "--shuffle-words", "--json", tmp_path / "shuffled.json")
+    told = json.loads((tmp_path / "shuffled.json").read_text())
+    assert told["perturbation"]["queries_changed"] > 0
+    assert told["changes"]["MRR@10"]["relative"] == 0  # BM25 does not see the order of words
+    fails("--beam is for an index", "evaluate", home / "bm25", home / "corpus", "--beam", "5")
+
+
 def test_what_a_baseline_does_not_have(home: Path) -> None:
     for option in (["--explain"], ["--where", "price < 3"], ["--threshold", "0"], ["--full"], ["--device", "cpu"]):
         fails(f"{option[0]} is for an index: leave it out", "search", home / "bm25", "balin", *option)

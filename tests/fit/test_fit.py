@@ -176,8 +176,8 @@ def test_the_dials_of_the_recipe_reach_the_rule() -> None:
     assert start_rule(Recipe()) == ScoreRule(score="composed", copy=0.2, length_norm=0.0)
     former = override(Recipe(), ["scoring.score=probability", "scoring.copy=0.3"])
     assert start_rule(former) == ScoreRule()
-    raw = override(former, ["scoring.normalize=false", "scoring.scale=2.0", "scoring.order=any", "scoring.ends=true"])
-    assert start_rule(raw) == ScoreRule(normalize=False, scale=2.0, order="any", ends=True)
+    raw = override(former, ["scoring.normalize=false", "scoring.scale=2.0", "scoring.order=slots", "scoring.ends=true"])
+    assert start_rule(raw) == ScoreRule(normalize=False, scale=2.0, order="slots", ends=True)
     careful = override(former, ["scoring.prior_weight=0.0", "scoring.floor=strict"])
     assert start_rule(careful) == ScoreRule(prior_weight=0.0, floor="strict")
 

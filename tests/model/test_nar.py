@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pixnar.errors import FileFormatError, PixnarError
+from pixnar.fit.parts import x_of
 from pixnar.model.build import build_model, calibrate, phrase_texts, start_bias
 from pixnar.model.encoder import Encoder
 from pixnar.model.features import FeatureCache
@@ -73,6 +74,28 @@ def test_query_vectors(tmp_path: Path, design: str) -> None:
             assert np.allclose(x, model.from_vectors(torch.from_numpy(pooled)).numpy(), atol=1e-5)
     empty = model.query_vectors([])
     assert [part.shape for part in empty] == [(0, SLOTS + 1, WIDTH), (0, WIDTH)]
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_slot_vectors_take_one_pass(tmp_path: Path, design: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make(tmp_path, design=design)
+    texts = [*TEXTS, "x", "tea " * 40]
+    wanted, _ = model.query_vectors(texts, batch=3)
+    passes = 0
+    plain = Encoder.states
+
+    def counted(encoder: Encoder, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        nonlocal passes
+        passes += 1
+        return plain(encoder, ids, mask)
+
+    monkeypatch.setattr(Encoder, "states", counted)
+    assert np.array_equal(model.slot_vectors(texts, batch=3), wanted)
+    assert passes == 3  # of three batches
+    passes = 0
+    assert np.array_equal(x_of(model, texts, None), model.slot_vectors(texts))
+    assert passes == 2
+    assert model.slot_vectors([]).shape == (0, SLOTS + 1, WIDTH)
 
 
 def test_mask_slots_have_no_kept_vectors(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from pixnar.model.head import PhraseHead
 from pixnar.model.losses import LossParts, Sampler, Weights, losses
 from pixnar.model.optim import RowAdam
+from pixnar.model.world import World
 
 
 def _sparse(ids: list[int], values: list[list[float]], shape: tuple[int, ...]) -> Tensor:
@@ -158,3 +159,79 @@ def test_it_learns_from_samples() -> None:
     before, after = _trained(lambda head: RowAdam(head.parameters(), lr=0.02), sparse=True)
     assert after.l1 < 0.35 * before.l1
     assert after.l3 < 0.2 * before.l3
+
+
+def test_rows_with_vanishing_gradients_hardly_move() -> None:
+    """Alone each of them would take steps of full length, however small its gradients are."""
+    torch.manual_seed(0)
+    sizes = torch.cat([torch.ones(50), torch.full((50,), 1e-5)])[:, None]
+    for sparse in (False, True):
+        rows = nn.Parameter(torch.zeros(100, 8))
+        adam = RowAdam([rows], lr=0.1)
+        for _ in range(20):
+            grads = torch.randn(100, 8).abs() * sizes
+            rows.grad = grads.to_sparse(1) if sparse else grads
+            adam.step()
+        moved = rows.detach().norm(dim=1)
+        assert moved[:50].min() > 1
+        assert moved[50:].max() < 1e-3 * moved[:50].min()
+    rows = nn.Parameter(torch.zeros(100, 8))
+    adam = RowAdam([rows], lr=0.1)
+    adam.step_rows(rows, torch.arange(100), torch.randn(100, 8) * sizes)  # centres of small clusters need long steps
+    assert rows.detach().norm(dim=1).min() > 0.25
+
+
+def test_tokens_that_are_never_a_target_come_to_rest() -> None:
+    """Once the model knows them, their gradients vanish, and they should not go on moving at the pace of targets."""
+    generator = torch.Generator().manual_seed(0)
+    tokens, used, batch = 200, 20, 32
+    head = PhraseHead.random(tokens + 1, 16, generator=generator, bias=torch.zeros(tokens + 1))
+    vectors = torch.randn(used, 16, generator=generator)
+    adam = RowAdam(head.parameters(), lr=0.02)
+    moved = torch.zeros(tokens + 1)
+    for step in range(600):
+        before = head.rows.detach().clone()
+        targets = torch.randint(0, used, (batch, 1), generator=generator)
+        x = vectors[targets] + 0.3 * torch.randn(batch, 1, 16, generator=generator)
+        adam.zero_grad()
+        losses(torch.cat([x, x], 1), targets, head).total(Weights(l2=0.0, l3=0.0)).backward()  # type: ignore[no-untyped-call]
+        adam.step()
+        if step >= 300:
+            moved += (head.rows.detach() - before).norm(dim=1)
+    assert moved[used:tokens].median() < 0.3 * moved[:used].median()  # 0.23; without the floor 0.41
+
+
+def test_rows_of_two_processes_move_as_those_of_one() -> None:
+    """The floor is shared: a process whose rows all have small gradients does not take them for usual."""
+
+    class Pair(World):
+        """One of two processes; what both add up is known beforehand."""
+
+        def __init__(self, total: Tensor) -> None:
+            super().__init__(0, 2)
+            self.total = total
+
+        def add_up(self, tensors: Sequence[Tensor]) -> None:
+            tensors[0].copy_(self.total)
+
+    generator = torch.Generator().manual_seed(0)
+    grads = torch.randn(8, 4, generator=generator)
+    grads[4:] *= 1e-4
+    whole = nn.Parameter(torch.zeros(8, 4))
+    whole.grad = grads
+    RowAdam([whole], lr=0.1).step()
+    halves = [nn.Parameter(torch.zeros(4, 4)) for _ in range(2)]
+    pair = Pair(torch.tensor([[float(grads.square().mean(1).sum()), 8.0]]))
+    for half, part in zip(halves, grads.chunk(2), strict=True):
+        half.grad = part
+        RowAdam([half], lr=0.1, world=pair).step()
+    torch.testing.assert_close(torch.cat([half.detach() for half in halves]), whole.detach())
+    assert whole.detach()[4:].abs().max() < 0.01 * whole.detach()[:4].abs().max()
+
+
+def test_an_overflow_in_one_row_does_not_stop_the_others() -> None:
+    rows = nn.Parameter(torch.zeros(3, 2))
+    adam = RowAdam([rows], lr=0.1)
+    rows.grad = torch.tensor([[1e30, 1e30], [1.0, 1.0], [float("nan"), 1.0]])
+    adam.step()
+    assert rows[1].tolist() == pytest.approx([-0.1, -0.1], rel=1e-4)

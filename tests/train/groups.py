@@ -315,7 +315,7 @@ def widest(world: World) -> dict[str, Any]:
             drawn = seen.rows
             after = torch.randn(3).tolist()
             seen.rows, head.sparse = 0, sparse
-            optimizer = RowAdam(head.parameters(), lr=0.1)
+            optimizer = RowAdam(head.parameters(), lr=0.1, world=world)
             chance = torch.Generator().manual_seed(1)
             x = torch.randn(batch, SLOTS + 1, width, generator=chance)
             targets = torch.randint(0, total, (batch, SLOTS), generator=chance)

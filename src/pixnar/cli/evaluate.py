@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pixnar.cli.common import JsonFile, SkipBadRows, app, tell_skipped, write_json
-from pixnar.cli.search import FullVocabulary, Sources, refuse
+from pixnar.cli.search import Beam, FullVocabulary, Sources, ranked_by, refuse
 from pixnar.errors import PixnarError
 from pixnar.progress import show_progress
 from pixnar.storage import check_writable
 
 if TYPE_CHECKING:
-    from pixnar.evaluate import Row
+    from pixnar.evaluate import Evaluation, Perturbation, Row
     from pixnar.search import Retriever
 
 Measures = Annotated[
@@ -40,45 +40,67 @@ def evaluate(
     qrels_file: Annotated[
         Path | None, typer.Option("--qrels", help="Also write the judgements of these queries in TREC form.")
     ] = None,
+    typos: Annotated[
+        int, typer.Option(help="Character edits a query: insert, delete, replace or transpose.", min=0, max=1000)
+    ] = 0,
+    drop_words: Annotated[int, typer.Option(help="Words left out of a query, at random.", min=0, max=1000)] = 0,
+    shuffle_words: Annotated[
+        bool, typer.Option("--shuffle-words", help="Ask the words of a query in random order.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(help="Of --typos, --drop-words and --shuffle-words; default 0.", min=0)
+    ] = None,
     full: FullVocabulary = False,
     sources: Sources = "all",
+    beam: Beam = 0,
     skip_bad_rows: SkipBadRows = False,
     threads: Annotated[int, typer.Option(help="Worker threads.", min=1)] = 2,
     json_file: JsonFile = None,
 ) -> None:
     """Measure an index or a baseline on the queries of a split, with 95 % intervals.
 
+    With --typos, --drop-words or --shuffle-words queries are also asked perturbed: the figures, and the files of --run
+    and --json, are then those of the perturbed queries, beside the figures without perturbation and the change.
+
     [bold]pixnar evaluate INDEX CORPUS --split dev --latency 200 --run dev.trec[/bold]
+    [bold]pixnar evaluate INDEX CORPUS --typos 1[/bold]
     """
-    from pixnar.baselines import is_baseline, open_retriever
     from pixnar.corpus import open_corpus
-    from pixnar.evaluate import check_ids, write_qrels, write_run
+    from pixnar.evaluate import Perturbation, check_ids, write_qrels, write_run
     from pixnar.evaluate import evaluate as measure
-    from pixnar.index import Index
 
     for path in (run_file, qrels_file, json_file):
         if path is not None:
             check_writable(path)
-    retriever: Retriever
-    if is_baseline(folder):
-        refuse(folder, {"--full": full, "--sources": None if sources == "all" else sources})
-        retriever = open_retriever(folder, threads=threads)
-    else:
-        retriever = Index.load(folder, shortlist=not full, sources=sources, threads=threads)
+    perturbation = Perturbation(typos=typos, drop_words=drop_words, shuffle_words=shuffle_words, seed=seed or 0)
+    if seed is not None and not perturbation:
+        raise PixnarError("--seed means nothing without --typos, --drop-words or --shuffle-words: leave it out")
+    retriever = _retriever(folder, full, sources, beam, threads)
     source = open_corpus(corpus, skip_bad_rows=skip_bad_rows)
     with show_progress() as progress:
         found = measure(
-            retriever, source, split, measures=_names(measures), most=most, k=k, timed=timed, progress=progress
+            retriever,
+            source,
+            split,
+            measures=_names(measures),
+            most=most,
+            k=k,
+            timed=timed,
+            perturbation=perturbation,
+            progress=progress,
         )
-    intervals = found.intervals()
-    for name, value in found.figures.items():
-        print(f"{name:>8} {value:.4f}  [{intervals[name].low:.4f}, {intervals[name].high:.4f}]")
+    _show_figures(found, perturbation)
     if found.latency:
         one = found.latency
         print(f"      ms {one.mean:.2f} mean, {one.p50:.2f} p50, {one.p99:.2f} p99 ({one.queries} queries, one by one)")
     tell_skipped(source.skipped)
     report: dict[str, Any] = {"index": str(folder), "split": split, "queries": len(found.run)}
-    report |= {"figures": found.figures, "intervals": intervals}
+    report |= {"beam": beam} if beam else {}
+    report |= {"figures": found.figures, "intervals": found.intervals()}
+    if found.unperturbed:
+        report["perturbation"] = perturbation.to_dict() | {"queries_changed": found.queries_changed}
+        report["unperturbed"] = {"figures": found.unperturbed.figures, "intervals": found.unperturbed.intervals()}
+        report["changes"] = {name: change._asdict() for name, change in found.changes().items()}
     write_json(json_file, report | ({"latency_ms": found.latency._asdict()} if found.latency else {}))
     if run_file is not None:
         check_ids([*found.run, *(doc_id for hits in found.run.values() for doc_id, _ in hits)])
@@ -121,6 +143,35 @@ def compare(
     if unasked:
         print(f"{unasked:,} of {len(judged):,} judged queries are in no run: {_MISSING[answered_only]}")
     write_json(json_file, {"runs": [row._asdict() for row in rows]})
+
+
+def _retriever(folder: Path, full: bool, sources: str, beam: int, threads: int) -> Retriever:
+    """The index or baseline of a folder, opened as the options say."""
+    from pixnar.baselines import is_baseline, open_retriever
+    from pixnar.index import BeamSearch, Index
+
+    if is_baseline(folder):
+        refuse(folder, {"--full": full, "--sources": None if sources == "all" else sources, "--beam": beam or None})
+        return open_retriever(folder, threads=threads)
+    index = Index.load(folder, shortlist=not full, sources=ranked_by(sources, beam), threads=threads)
+    return BeamSearch(index, beam) if beam else index
+
+
+def _show_figures(found: Evaluation, perturbation: Perturbation) -> None:
+    """The mean of every measure, with its interval; of perturbed queries beside that without perturbation."""
+    intervals, changes = found.intervals(), found.changes()
+    if found.unperturbed:
+        changed = f"{found.queries_changed:,} of {len(found.run):,} queries changed"
+        print(f"with {perturbation} (seed {perturbation.seed}): {changed}")
+        print(f"{'':>8} unperturbed  perturbed, 95 % interval    change")
+    for name, value in found.figures.items():
+        measured = f"{value:.4f}  [{intervals[name].low:.4f}, {intervals[name].high:.4f}]"
+        if found.unperturbed is None:
+            print(f"{name:>8} {measured}")
+            continue
+        change = changes[name]
+        relative = "" if change.relative is None else f"{100 * change.relative:+.1f} %".replace("-", "−")
+        print(f"{name:>8} {found.unperturbed.figures[name]:>11.4f}  {measured}  {relative:>9}  p {change.p_value:.4f}")
 
 
 def _names(measures: str) -> list[str]:

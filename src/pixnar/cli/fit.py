@@ -24,7 +24,7 @@ def fit(
         Path | None, typer.Option("--recipe", help="TOML file with every dial; see recipes/default.toml.")
     ] = None,
     paper: Annotated[
-        bool, typer.Option("--paper", help="The paper's recipe: random rows, its three losses, Σ log P.")
+        bool, typer.Option("--paper", help="The paper's recipe (docs/model.md says where it differs).")
     ] = False,
     settings: Settings = None,
     minutes: Annotated[float | None, typer.Option(help="Time for training; the same as --set train.minutes=…")] = None,

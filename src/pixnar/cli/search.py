@@ -27,6 +27,14 @@ Sources = Annotated[
         help="What ranks: docids alone; evidence: also what else the model's phrases say; all: also dense and BM25."
     ),
 ]
+Beam = Annotated[
+    int,
+    typer.Option(
+        help="Decode by a beam of so many docids, as in the paper: not exact, and docids alone rank. 0 = exact.",
+        min=0,
+        max=10_000,
+    ),
+]
 
 
 @app.command("search")
@@ -44,6 +52,7 @@ def search(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
     full: FullVocabulary = False,
     sources: Sources = "all",
+    beam: Beam = 0,
     device: Annotated[
         str | None,
         typer.Option(help="Encode and score through torch on this device, e.g. cuda."),
@@ -59,19 +68,26 @@ def search(
 
     if is_baseline(index):
         given = {"--where": where, "--threshold": threshold, "--explain": explain, "--full": full, "--device": device}
-        refuse(index, given | {"--sources": None if sources == "all" else sources})
+        refuse(index, given | {"--sources": None if sources == "all" else sources, "--beam": beam or None})
         _tell(query, open_baseline(index).search(query, k), as_json)
         return
-    opened = Index.load(index, shortlist=not full, sources=sources, device=device)
+    opened = Index.load(index, shortlist=not full, sources=ranked_by(sources, beam), device=device)
     if explain:
-        opened.search(query, k, where=where)  # so that the times told are not those of opening files
-        found = opened.explain(query, k, threshold=threshold, where=where)
+        opened.search(query, k, where=where, beam=beam)  # so that the times told are not those of opening files
+        found = opened.explain(query, k, threshold=threshold, where=where, beam=beam)
         if as_json:
             print(json.dumps(found, ensure_ascii=False))
         else:
             show(found)
         return
-    _tell(query, opened.search(query, k, where=where, threshold=threshold), as_json)
+    _tell(query, opened.search(query, k, where=where, threshold=threshold, beam=beam), as_json)
+
+
+def ranked_by(sources: str, beam: int) -> str:
+    """The sources to open: with a beam docids alone rank."""
+    if beam and sources not in ("all", "docids"):
+        raise PixnarError(f"--beam ranks by docids alone, not by --sources {sources}: leave one of them out")
+    return "docids" if beam else sources
 
 
 def refuse(folder: Path, options: Mapping[str, object]) -> None:

@@ -4,15 +4,18 @@ from pixnar.evaluate.compare import Row, compare
 from pixnar.evaluate.latency import Latency, latencies, latency
 from pixnar.evaluate.measures import per_query
 from pixnar.evaluate.metrics import mrr_at, recall_at, recalls, reciprocal_ranks, summary
-from pixnar.evaluate.run import Evaluation, evaluate
+from pixnar.evaluate.perturb import Perturbation
+from pixnar.evaluate.run import Change, Evaluation, evaluate
 from pixnar.evaluate.significance import Difference, Interval, bootstrap, paired_difference
 from pixnar.evaluate.trec import Qrels, Run, check_ids, read_qrels, read_run, write_qrels, write_run
 
 __all__ = [
+    "Change",
     "Difference",
     "Evaluation",
     "Interval",
     "Latency",
+    "Perturbation",
     "Qrels",
     "Row",
     "Run",

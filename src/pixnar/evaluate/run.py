@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from pixnar.corpus import Corpus, open_corpus
 from pixnar.errors import CorpusError
 from pixnar.evaluate.latency import Latency, latency
 from pixnar.evaluate.measures import DEFAULT, Figures, means, parse, per_query
-from pixnar.evaluate.queries import MOST, read_queries
-from pixnar.evaluate.significance import Interval, bootstrap
+from pixnar.evaluate.perturb import Perturbation
+from pixnar.evaluate.queries import MOST, Queries, read_queries
+from pixnar.evaluate.significance import Interval, bootstrap, paired_difference
 from pixnar.progress import Progress
 from pixnar.search import Retriever
 
 _BATCH = 50
 
 
+class Change(NamedTuple):
+    """How a mean changes when queries are perturbed: minus what is lost, and the p-value of a paired test."""
+
+    difference: float
+    relative: float | None  # of the mean without perturbation; None where that is 0
+    interval: Interval  # of the difference
+    p_value: float
+
+
 @dataclass(frozen=True)
 class Evaluation:
-    """What was found, and how good it is: a figure per query and measure, in the order of the run's queries."""
+    """What was found, and how good it is: a figure per query and measure, in the order of the run's queries.
+
+    `texts` are the queries as they were asked. Where they were perturbed, `unperturbed` is the evaluation without that.
+    """
 
     run: dict[str, list[tuple[str, float]]]
     judgements: dict[str, dict[str, int]]
     per_query: Mapping[str, Figures]
     latency: Latency | None = None
+    texts: Mapping[str, str] = field(default_factory=dict)
+    unperturbed: Evaluation | None = None
 
     @property
     def figures(self) -> dict[str, float]:
@@ -34,6 +50,25 @@ class Evaluation:
     def intervals(self, level: float = 0.95) -> dict[str, Interval]:
         """Where the means may lie, by bootstrap over the queries."""
         return {name: bootstrap(values, level=level) for name, values in self.per_query.items()}
+
+    def changes(self) -> dict[str, Change]:
+        """How much each mean differs from that of the unperturbed queries; empty where none were perturbed."""
+        if self.unperturbed is None:
+            return {}
+        found: dict[str, Change] = {}
+        for name, figures in self.per_query.items():
+            before = self.unperturbed.per_query[name]
+            difference, p_value = paired_difference(figures, before)
+            mean = float(before.mean())
+            found[name] = Change(difference, difference / mean if mean else None, bootstrap(figures - before), p_value)
+        return found
+
+    @property
+    def queries_changed(self) -> int:
+        """How many queries a perturbation left different from what they were."""
+        if self.unperturbed is None:
+            return 0
+        return sum(text != self.unperturbed.texts[query_id] for query_id, text in self.texts.items())
 
 
 def evaluate(
@@ -45,12 +80,14 @@ def evaluate(
     most: int = MOST,
     k: int = 0,
     timed: int = 0,
+    perturbation: Perturbation | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Ask a retriever the judged queries of a split, of more than `most` (0: all) a fixed sample.
 
     `k` documents are asked for, or as many as the measures look at. The first `timed` queries are then asked again, one
-    at a time, to see how long they take.
+    at a time, to see how long they take. With a `perturbation` the queries are asked as they are and perturbed; the
+    evaluation is that of the perturbed ones, and has the other as `unperturbed`.
     """
     wanted = [parse(name) for name in measures]
     depth = max(k, *(measure.cut for measure in wanted))
@@ -59,13 +96,26 @@ def evaluate(
     if not len(queries):
         known = ", ".join(source.splits()) or "none"
         raise CorpusError(f"{source.name} has no judged queries in the split {split!r}: it has {known}")
+    found = _measured(retriever, queries, measures, depth, "searching", progress)
+    if perturbation:
+        texts = [perturbation.apply(text, one) for one, text in zip(queries.ids, queries.texts, strict=True)]
+        queries = replace(queries, texts=texts)
+        again = _measured(retriever, queries, measures, depth, f"searching, {perturbation}", progress)
+        found = replace(again, unperturbed=found)
+    if timed:
+        found = replace(found, latency=latency(retriever, queries.texts[:timed], progress=progress))
+    return found
+
+
+def _measured(
+    retriever: Retriever, queries: Queries, measures: Sequence[str], depth: int, words: str, progress: Progress | None
+) -> Evaluation:
     run: dict[str, list[tuple[str, float]]] = {}
     for start in range(0, len(queries), _BATCH):
         ids = queries.ids[start : start + _BATCH]
         found = retriever.search_batch(queries.texts[start : start + _BATCH], depth)
         run |= {one: [(hit.doc_id, hit.score) for hit in hits] for one, hits in zip(ids, found, strict=True)}
         if progress:
-            progress("searching", len(run), len(queries))
+            progress(words, len(run), len(queries))
     _, figures = per_query(run, queries.judgements, measures)
-    taken = latency(retriever, queries.texts[:timed], progress=progress) if timed else None
-    return Evaluation(run, queries.judgements, figures, taken)
+    return Evaluation(run, queries.judgements, figures, texts=dict(zip(queries.ids, queries.texts, strict=True)))

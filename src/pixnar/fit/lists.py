@@ -52,7 +52,7 @@ def x0_of(model: Nar, data: TrainingData, inputs: NDArray[np.int64], batch: int 
             pooled = torch.from_numpy(data.vectors[part].astype(np.float32)).to(model.device)
             out[start : start + len(part)] = model.from_vectors(pooled)[:, 0].cpu().numpy()
         else:
-            out[start : start + len(part)] = model.query_vectors([data.text(int(i)) for i in part])[0][:, 0]
+            out[start : start + len(part)] = model.slot_vectors([data.text(int(i)) for i in part])[:, 0]
     return out
 
 

@@ -36,5 +36,5 @@ def start_rule(recipe: Recipe) -> ScoreRule:
 def x_of(model: Nar, texts: Sequence[str], pooled: Floats | None) -> Floats:
     """X [Q, s + 1, d] of normalised texts, from their pooled vectors where those are given."""
     if pooled is None:
-        return model.query_vectors(texts)[0]
+        return model.slot_vectors(texts)
     return model.from_vectors(torch.from_numpy(pooled).to(model.device)).float().cpu().numpy()

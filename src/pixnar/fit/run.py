@@ -420,7 +420,7 @@ class _Fit:
     def _calibrate(self, model: Nar, data: TrainingData, dev: Queries) -> None:
         """Measure log Z per slot on dev, or on docids where there is no dev split."""
         texts = (dev.texts or data.docids)[:256]
-        x, _ = model.query_vectors(texts)
+        x = model.slot_vectors(texts)
         before = model.log_z.cpu().clone()
         left = calibrate(model, self.world.tell_array(x))
         raw = np.abs(left + model.log_z.cpu().numpy() - before.numpy())[:, 1:].mean()

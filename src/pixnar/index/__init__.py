@@ -1,6 +1,6 @@
 """index: the folder a user ships; a query comes in, documents come out."""
 
-from pixnar.index.index import Index
+from pixnar.index.index import BeamSearch, Index
 from pixnar.search import Hit
 
-__all__ = ["Hit", "Index"]
+__all__ = ["BeamSearch", "Hit", "Index"]

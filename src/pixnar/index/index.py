@@ -255,6 +255,21 @@ class Index:
         return self.table.spelling(tokens) or self.table.vocabulary.decode(tokens)
 
 
+class BeamSearch:
+    """A `Retriever` that decodes an index by a beam of some width, as the paper does."""
+
+    def __init__(self, index: Index, width: int) -> None:
+        self.index, self.width = index, width
+
+    def search(self, query: str, k: int = 10) -> list[Hit]:
+        """The k best documents that the beam comes across; there may be fewer."""
+        return self.index.search(query, k, beam=self.width)
+
+    def search_batch(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
+        """The same for many queries."""
+        return self.index.search_batch(queries, k, beam=self.width)
+
+
 def equal_first(rows: list[DocumentHit], named: set[str], tokens: tuple[int, ...], k: int) -> list[DocumentHit]:
     """Documents that the docid with these tokens names come first; those that were not found get the best score."""
     inside = [row.doc_id for row in rows if row.doc_id in named]

@@ -73,8 +73,19 @@ class Nar(nn.Module):
         return self.from_pieces(*self.encoder.padded(self.encoder.pieces(texts)))
 
     @torch.inference_mode()
+    def slot_vectors(self, texts: Sequence[str], batch: int = 64) -> NDArray[np.float32]:
+        """X [Q, s + 1, d] of texts alone: one pass of the encoder in either design."""
+        self.eval()
+        parts = [self.from_texts(texts[i : i + batch]).float().cpu().numpy() for i in range(0, len(texts), batch)]
+        return np.concatenate([np.zeros((0, self.slots.slots + 1, self.head.width), np.float32), *parts])
+
+    @torch.inference_mode()
     def query_vectors(self, texts: Sequence[str], batch: int = 64) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """X [Q, s + 1, d] and the pooled vectors [Q, d] of texts, for search."""
+        """X [Q, s + 1, d] and the pooled vectors [Q, d] of texts, for search.
+
+        Pooled vectors are compared with those of docids, which the encoder reads without mask tokens: the mask design
+        needs a second pass for them. Who wants X alone asks for `slot_vectors`.
+        """
         self.eval()
         xs, pooled = [], []
         for start in range(0, len(texts), batch):

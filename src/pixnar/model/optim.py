@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, overload
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
 
 from pixnar.model.logsumexp import wide
+from pixnar.model.world import ALONE, World
 
+_FLOOR = 0.01  # of the typical mean square of a row: rows far below it are not scaled up to steps of full length
 _MOST_STEPS = 32_767  # where the count of a row's steps stops; its averages have long settled by then
+
+
+class _Aged(NamedTuple):
+    """Rows that are about to move: their gradients, and their second moments, which have seen these gradients."""
+
+    rows: Tensor
+    ids: Tensor | None  # None: all rows
+    grads: Tensor
+    group: dict[str, Any]
+    real: Tensor  # by row, 1 where it has a gradient
+    square: Tensor  # by row, corrected for the number of its steps
+    steps: Tensor  # by row, how many it has taken, these included
 
 
 class RowAdam(torch.optim.Optimizer):
@@ -20,16 +34,28 @@ class RowAdam(torch.optim.Optimizer):
     zero, or that a sparse gradient leaves out, is neither moved nor aged. `beta1` > 0 adds momentum, in the type of
     the rows. Parameters of one dimension, such as a bias, are tables of rows of width one.
 
+    In `step` a second moment counts as at least a hundredth of the mean over the rows that move. Rows whose gradients
+    vanish, as those of tokens that are never a target do under a softmax, then take short steps; other rows move as
+    without it. Of a head in shards `world` are the processes that hold it: the mean is over the rows of all of them.
+
     Memory for 5 M × 768 in float32: rows 15.4 GB; state 20 MB + 10 MB for the step counts; momentum, if any, 15.4 GB.
     A dense gradient (full softmax) is another 15.4 GB; a sparse one is the batch's own rows only, some 3 KB each.
     """
 
     def __init__(
-        self, params: Any, lr: float = 1e-3, *, beta1: float = 0.0, beta2: float = 0.999, eps: float = 1e-8
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        *,
+        beta1: float = 0.0,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+        world: World = ALONE,
     ) -> None:
         if lr < 0 or eps < 0 or not (0 <= beta1 < 1 and 0 <= beta2 < 1):
             raise ValueError(f"lr, eps >= 0 and betas in [0, 1) are needed, not {lr}, {eps}, {beta1}, {beta2}")
         super().__init__(params, {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps})
+        self.world = world
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -39,29 +65,29 @@ class RowAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Move every parameter that has a gradient, dense or sparse."""
+        """Move every parameter that has a gradient, dense or sparse; of one world all processes call this."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            for rows in group["params"]:
-                if rows.grad is None:
-                    continue
-                if rows.grad.is_sparse:
-                    merged = rows.grad.coalesce()
-                    self._move_some(rows, merged.indices()[0], merged.values(), group)
-                else:
-                    self._move_all(rows, rows.grad, group)
+        pairs = [(rows, group) for group in self.param_groups for rows in group["params"]]
+        aged = [None if rows.grad is None else self._age(rows, *_gradient(rows.grad), group) for rows, group in pairs]
+        floors = _floors(aged, self.world, pairs[0][0].device)
+        for one, floor in zip(aged, floors, strict=True):
+            if one is not None:
+                self._move(one, floor)
         return loss
 
     @torch.no_grad()
     def step_rows(self, rows: Tensor, ids: Tensor, grads: Tensor) -> None:
-        """Move rows[ids] by their gradients [len(ids), …], given aside; those of a repeated id are added up."""
+        """Move rows[ids] by their gradients [len(ids), …], given aside; those of a repeated id are added up.
+
+        Every row takes a step of full length, however small its gradient is beside those of the others.
+        """
         group = next(group for group in self.param_groups if any(known is rows for known in group["params"]))
         different, place = torch.unique(ids, return_inverse=True)
         merged = grads.new_zeros((len(different), *grads.shape[1:])).index_add_(0, place, grads)
-        self._move_some(rows, different, merged, group)
+        self._move(self._age(rows, different, merged, group), torch.zeros((), device=rows.device))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load; unlike its base, leaves each part of the state in the type it was saved in."""
@@ -72,25 +98,42 @@ class RowAdam(torch.optim.Optimizer):
             for key, value in state_dict["state"].get(name, {}).items():
                 self.state[rows][key] = value.detach().clone().to(rows.device)
 
-    def _move_all(self, rows: Tensor, grads: Tensor, group: dict[str, Any]) -> None:
-        """In place throughout: nothing of the size of the rows is made."""
+    def _age(self, rows: Tensor, ids: Tensor | None, grads: Tensor, group: dict[str, Any]) -> _Aged:
+        """Let the second moments and step counts of the rows with a gradient see it."""
         state = self._state_of(rows, group)
-        scale, real = _advance(state["square"], state["steps"], _mean_squares(grads), group)
-        moves = grads
-        if group["beta1"]:
-            moves = state["momentum"]
-            moves.lerp_(grads.to(moves.dtype), _beside((1 - group["beta1"]) * real, moves))
-        rows.addcmul_(moves, _beside(-scale, rows))
+        square, steps = (state[name] if ids is None else state[name][ids] for name in ("square", "steps"))
+        fresh = _mean_squares(grads)
+        real = (fresh > 0).to(square.dtype)
+        square.lerp_(fresh, (1 - group["beta2"]) * real)
+        steps += ((steps < _MOST_STEPS) & (real > 0)).to(steps.dtype)
+        if ids is not None:
+            state["square"][ids], state["steps"][ids] = square, steps
+        taken = steps.clamp(min=1).to(square.dtype)
+        return _Aged(rows, ids, grads, group, real, square / (1 - group["beta2"] ** taken), taken)
 
-    def _move_some(self, rows: Tensor, ids: Tensor, grads: Tensor, group: dict[str, Any]) -> None:
-        state = self._state_of(rows, group)
-        square, steps = state["square"][ids], state["steps"][ids]
-        scale, real = _advance(square, steps, _mean_squares(grads), group)
-        state["square"][ids], state["steps"][ids] = square, steps
-        moves = grads.to(rows.dtype)
-        if group["beta1"]:
-            moves = state["momentum"][ids].lerp_(moves, _beside((1 - group["beta1"]) * real, rows))
-            state["momentum"][ids] = moves
+    def _move(self, aged: _Aged, floor: Tensor) -> None:
+        size = torch.maximum(aged.square, floor).sqrt_().add_(aged.group["eps"])
+        size.clamp_(min=torch.finfo(size.dtype).tiny)  # of a row that has had no gradient yet
+        scale = aged.real * aged.group["lr"] / size / (1 - aged.group["beta1"] ** aged.steps)
+        if aged.ids is None:
+            self._move_all(aged, scale)
+        else:
+            self._move_some(aged, aged.ids, scale)
+
+    def _move_all(self, aged: _Aged, scale: Tensor) -> None:
+        """In place throughout: nothing of the size of the rows is made."""
+        moves = aged.grads
+        if aged.group["beta1"]:
+            moves = self.state[aged.rows]["momentum"]
+            moves.lerp_(aged.grads.to(moves.dtype), _beside((1 - aged.group["beta1"]) * aged.real, moves))
+        aged.rows.addcmul_(moves, _beside(-scale, aged.rows))
+
+    def _move_some(self, aged: _Aged, ids: Tensor, scale: Tensor) -> None:
+        rows, moves = aged.rows, aged.grads.to(aged.rows.dtype)
+        if aged.group["beta1"]:
+            momentum = self.state[rows]["momentum"]
+            moves = momentum[ids].lerp_(moves, _beside((1 - aged.group["beta1"]) * aged.real, rows))
+            momentum[ids] = moves
         rows.index_add_(0, ids, moves * _beside(-scale, rows))
 
     def _state_of(self, rows: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
@@ -140,15 +183,26 @@ class LazyAdam(torch.optim.Optimizer):
         rows.index_add_(0, ids, mean.div_(size), alpha=-group["lr"] / (1 - group["beta1"] ** steps))
 
 
-def _advance(square: Tensor, steps: Tensor, fresh: Tensor, group: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    """Age the rows with a gradient, in place; how far each goes per unit of gradient, and which they are."""
-    real = (fresh > 0).to(square.dtype)
-    square.lerp_(fresh, (1 - group["beta2"]) * real)
-    steps += ((steps < _MOST_STEPS) & (real > 0)).to(steps.dtype)
-    count = steps.clamp(min=1).to(square.dtype)
-    size = (square / (1 - group["beta2"] ** count)).sqrt_().add_(group["eps"])
-    size.clamp_(min=torch.finfo(size.dtype).tiny)  # of a row that has had no gradient yet
-    return real * group["lr"] / size / (1 - group["beta1"] ** count), real
+def _gradient(grad: Tensor) -> tuple[Tensor | None, Tensor]:
+    """The rows that a gradient is of, None for all of them, and their gradients."""
+    if not grad.is_sparse:
+        return None, grad
+    merged = grad.coalesce()
+    return merged.indices()[0], merged.values()
+
+
+def _floors(aged: Sequence[_Aged | None], world: World, device: torch.device) -> Tensor:
+    """By parameter, what a second moment counts as at least: a part of the mean over the rows with a gradient.
+
+    All processes of a world ask for the same parameters, even where one of them has no gradient of its own rows.
+    """
+    sums = torch.zeros(len(aged), 2, device=device)
+    for part, one in zip(sums, aged, strict=True):
+        if one is not None:
+            usual = (one.real > 0) & one.square.isfinite()  # a row that has overflowed must not stop all others
+            part[0], part[1] = one.square.where(usual, 0).sum(), usual.sum()
+    world.add_up([sums])
+    return _FLOOR * sums[:, 0] / sums[:, 1].clamp(min=1)
 
 
 def _mean_squares(grads: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The paper's recipe, without anything of ours."""
+"""The paper's recipe: none of this project's ranking, evidence or fusion."""
 
 from __future__ import annotations
 
@@ -43,4 +43,6 @@ PAPER = Recipe(
     fuse=Fuse(dense=False, bm25=False),
     shortlist=Shortlist(m=4096, r=20000, k=5),
 )
-"""What the paper says of training, scoring and shortlist; the vocabulary and the length of the run are the data's."""
+"""What the paper says of training, scoring and shortlist; the vocabulary and the length of the run are the data's.
+
+docs/model.md lists where a fit by this recipe still differs from the paper."""

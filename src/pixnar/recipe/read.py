@@ -55,7 +55,9 @@ def from_dict(content: Mapping[str, Any], where: str = "recipe") -> Recipe:
         read[name] = type(getattr(Recipe, name))(
             **{key: _checked(value, known[key], f"{where}: {name}.{key}") for key, value in values.items()}
         )
-    return Recipe(**read)
+    recipe = Recipe(**read)
+    _check_ends(recipe, where)
+    return recipe
 
 
 def override(recipe: Recipe, settings: Iterable[str]) -> Recipe:
@@ -72,6 +74,16 @@ def override(recipe: Recipe, settings: Iterable[str]) -> Recipe:
             raise PixnarError(f"{setting!r} is not a setting: write section.key=value, such as train.minutes=2")
         content.setdefault(section, {})[key] = _value(text.strip())
     return from_dict(content, "settings")
+
+
+def _check_ends(recipe: Recipe, where: str) -> None:
+    """Ends are scored slot by slot only: elsewhere the setting would do nothing."""
+    scoring = recipe.scoring
+    if scoring.ends and (scoring.score, scoring.order) != ("probability", "slots"):
+        raise PixnarError(
+            f'{where}: scoring.ends = true does nothing with score = "{scoring.score}" and order = "{scoring.order}"; '
+            'set score = "probability" and order = "slots", or ends = false'
+        )
 
 
 def _sections() -> dict[str, dict[str, Field[Any]]]:

@@ -200,8 +200,8 @@ class Scoring:
     )
     order: str = dial(
         "auto",
-        "slots: token i is scored by slot i; any: by its best slot; bag: by slot 0; auto: bag, or, with the score "
-        "probability, bag or any as the dev split selects",
+        "slots: token i is scored by slot i; any: by its best slot; bag: by slot 0; auto: bag with the composed score, "
+        "bag or any as the dev split selects with the score probability; slots is never tried",
         words=("auto", "slots", "any", "bag"),
     )
     length_norm: float = dial(0.3, "a docid's score is divided by (its length + 1) to this power", 0, 10)
@@ -215,7 +215,7 @@ class Scoring:
     scale: float = dial(
         1.0, "token scores are multiplied by it: the larger, the closer logsumexp is to max", 0, 1e6, above=True
     )
-    ends: bool = dial(False, "the end of a docid is scored too")
+    ends: bool = dial(False, "the end of a docid is scored too (score probability, order slots)")
     normalize: bool = dial(True, "divide by Z, the sum over the tokens scored; without it raw logits, as in the paper")
     tune: bool = dial(
         True,

@@ -34,7 +34,7 @@ class ScoreRule:
     copy: float = 0.3  # probability: share that goes to the query's own n-grams; composed: what their idf adds
     floor: FloorKind = "zero"  # what a token scores at least: 0, its prior, or nothing (docids with it are not found)
     order: Matching = "bag"  # x_0 for every place; the best slot for every token; or slot t for place t
-    ends: bool = False  # whether the end of a docid is scored as a token
+    ends: bool = False  # whether the end of a docid is scored as a token; counts with "probability" and "slots" only
     length_norm: float = 0.3  # a docid's sum is divided by (its length + 1) to this power
     aggregate: Literal["max", "logsumexp"] | int = "logsumexp"  # a document from its docids
     scale: float = 1.0  # of token scores: the larger, the closer logsumexp is to max

@@ -18,6 +18,7 @@ from pixnar.model.nar import Nar
 from pixnar.model.optim import LazyAdam, RowAdam
 from pixnar.model.sharded import write_whole
 from pixnar.model.slots import MlpSlots
+from pixnar.model.world import World
 from pixnar.progress import Progress
 from pixnar.recipe import Train
 from pixnar.scoring import Priors, ScoreRule
@@ -463,17 +464,19 @@ def _optimizers(
         kind = "adam" if model.head.rows.nbytes <= _LAZY_BYTES else "rows"
     found: dict[str, torch.optim.Optimizer] = {
         "body": torch.optim.AdamW(groups, weight_decay=0.0, betas=betas),
-        "head": _row_optimizer(rows, rate, kind, composed),
+        "head": _row_optimizer(rows, rate, kind, composed, model.head.world),
     }
     if model.head.pieces is not None:
-        found["pieces"] = _row_optimizer([model.head.pieces.rows], rate, kind, composed)
+        found["pieces"] = _row_optimizer([model.head.pieces.rows], rate, kind, composed, model.head.world)
     return found
 
 
-def _row_optimizer(rows: list[nn.Parameter], rate: float, kind: str, composed: bool) -> torch.optim.Optimizer:
+def _row_optimizer(
+    rows: list[nn.Parameter], rate: float, kind: str, composed: bool, world: World
+) -> torch.optim.Optimizer:
     groups = [{"params": rows, "lr": rate, "start": rate}]
     if kind != "adam":
-        return RowAdam(groups)
+        return RowAdam(groups, world=world)
     return LazyAdam(groups) if composed else torch.optim.Adam(groups)
 
 
