@@ -254,7 +254,7 @@ def _tuned_dense(bench: _Bench, source: Corpus, minutes: float, seed: int) -> Fi
     encoder = Encoder.load(MINILM)
     entries, texts = Entries.read(source, "docids")
     fine_tune(encoder, bench.data, entries, texts, bench.dev, Tuning(minutes=minutes, seed=seed))
-    features = FeatureCache(encoder, None)
+    features = FeatureCache(encoder, None, precision="int8")  # as those of every other row
     vectors = features.vectors(bench.data.docids)
     dense = DocidVectors.build(vectors, bench.data.pair_docid, bench.data.pair_document, len(bench.data.doc_ids))
     found, _ = dense.search(features.vectors(bench.dev.texts).astype(np.float32), 100)
