@@ -1,0 +1,75 @@
+"""One line on what a folder searches with: its sources, their settings and their weights."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pixnar.baselines.aggregate import Aggregate
+from pixnar.baselines.entries import BOTH, DOCIDS, JOINED, TEXT
+from pixnar.baselines.folder import BASELINE, BM25, DENSE, is_baseline
+from pixnar.baselines.hybrid import RRF
+from pixnar.index import manifest
+
+_READS = {DOCIDS: "docids", JOINED: "docids joined", TEXT: "text", BOTH: "text and docids"}
+_NAMES = {"docids": "docids", "own": "lexical", "expansion": "expansion", "dense": "dense", "bm25": "BM25"}
+
+
+def describe(folder: str | os.PathLike[str], sources: str = "all") -> str:
+    """What a baseline or an index ranks by; `sources` are those of an index.
+
+    For example: dense (docids, log-sum-exp, scale 20, zero-shot) + 0.04 · BM25 (docids, k1 0.9, b 0.4).
+    """
+    where = Path(folder)
+    if is_baseline(where):
+        content = manifest.read_manifest(where, BASELINE)
+        return _baseline(content["kind"], content["options"], content.get("facts", {}))
+    return _index(manifest.read_manifest(where), sources)
+
+
+def _baseline(kind: str, options: dict[str, Any], facts: dict[str, Any]) -> str:
+    if kind == BM25:
+        return f"BM25 ({_READS[options['over']]}, k1 {options['k1']:g}, b {options['b']:g})"
+    if kind == DENSE:
+        return _dense(options, facts.get("fine_tuning"), Aggregate.from_dict(options["aggregate"]))
+    parts = options["dense"], facts.get("fine_tuning"), Aggregate.from_dict(options["aggregate"])
+    dense, bm25 = _dense(*parts), _baseline(BM25, options["bm25"], {})
+    fusion = options["fusion"]
+    if fusion["kind"] == RRF:
+        return f"reciprocal ranks (constant {fusion['constant']:g}) of {dense} and {bm25}"
+    weights = ((fusion["dense"], dense), (fusion["bm25"], bm25))
+    return " + ".join(side if weight == 1 else f"{weight:g} · {side}" for weight, side in weights)
+
+
+def _dense(options: dict[str, Any], tuned: dict[str, Any] | None, aggregate: Aggregate) -> str:
+    how = "zero-shot" if not tuned else f"fine-tuned, step {tuned['best_step']:,} of {tuned['steps']:,}"
+    if tuned and not tuned["best_step"]:
+        how = f"untrained: the best of {tuned['steps']:,} steps is step 0"
+    several = [] if options["over"] == TEXT else [str(aggregate)]
+    return f"dense ({', '.join([_READS[options['over']], *several, how])})"
+
+
+def _index(content: dict[str, Any], sources: str) -> str:
+    fusion, rule = manifest.fusion_of(content, sources), content["rule"]
+    facts = content.get("facts", {})
+    aggregate, copy = rule.get("aggregate", "max"), rule.get("copy", 0.0)
+    aggregate = {"logsumexp": "log-sum-exp"}.get(
+        aggregate, f"log-sum-exp of {aggregate}" if aggregate != "max" else "max"
+    )
+    how = [str(aggregate), *([f"copy {copy:g}"] if copy else [])]
+    if facts.get("best_step") == 0:
+        how.append("untrained")
+    scales = (fusion or {}).get("scales", {})
+    weights = {
+        name: weight / scales.get(name, 1.0)
+        for name, weight in (fusion or {"weights": {"docids": 1.0}})["weights"].items()
+    }
+    first = weights.get("docids", next(iter(weights.values())))
+    parts = []
+    for name, weight in weights.items():
+        noun = f"docids ({', '.join(how)})" if name == "docids" else _NAMES.get(name, name)
+        parts.append(noun if weight == first else f"{weight / first:.3g} · {noun}")
+    if "docids" not in weights and facts.get("best_step") == 0:
+        parts.append("untrained")
+    return " + ".join(parts)
