@@ -15,7 +15,7 @@ from pixnar.evidence.atoms import words
 K1, B = 1.5, 0.75
 """Without a dev split."""
 
-K1_GRID, B_GRID = (0.4, 0.6, 0.9, 1.2, 1.5, 2.0), (0.2, 0.4, 0.6, 0.75, 0.9)
+K1_GRID, B_GRID = (0.2, 0.4, 0.6, 0.9, 1.2, 1.5, 2.0), (0.2, 0.4, 0.6, 0.75, 0.9)
 
 Doubles = NDArray[np.float64]
 
