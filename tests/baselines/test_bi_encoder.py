@@ -153,7 +153,7 @@ def test_minutes_are_kept_by_the_clock(home: Path, tmp_path: Path, monkeypatch: 
 
     step = bi_encoder._Run._step
     monkeypatch.setattr(bi_encoder._Run, "_step", slower)
-    monkeypatch.setattr(bi_encoder.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     _, run, said = tuned(home, Tuning(minutes=0.1, batch=8, warmup=2, checks=3), folder=tmp_path)
     assert run.steps == 10 + 13  # 1 s, then 5 s of 0.4 s each, the last begun before the end
     assert len([line for line in said if "dev MRR@10" in line]) == 4

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_small(where / "corpus")
     save_encoder(where / "encoder", texts=[" ".join([*WORDS, "title some text"])])
     for over in ("docids", "text"):
-        shared = {"encoder": where / "encoder", "cache": where / "cache"}
+        shared: dict[str, Any] = {"encoder": where / "encoder", "cache": where / "cache"}
         build_dense(where / "corpus", where / over, over=over, aggregate="max", **shared)
     return where
 
@@ -58,7 +59,7 @@ def slow(entries: Entries, scores: list[float], aggregate: Aggregate) -> dict[st
 def test_documents_by_all_their_entries(
     home: Path, tmp_path: Path, over: str, kind: str, scale: float, index: str
 ) -> None:
-    shared = {"encoder": home / "encoder", "cache": home / "cache", "index": index}
+    shared: dict[str, Any] = {"encoder": home / "encoder", "cache": home / "cache", "index": index}
     build_dense(home / "corpus", tmp_path / "b", over=over, aggregate=kind, scale=scale, **shared)
     entries, texts = Entries.read_apart(open_corpus(home / "corpus"), over)
     assert len(texts) == len(entries) == 200 + 50 * (over == "both")
@@ -87,7 +88,7 @@ def test_documents_by_all_their_entries(
 
 
 def test_dev_selects_the_aggregate(home: Path, tmp_path: Path) -> None:
-    shared = {"encoder": home / "encoder", "cache": home / "cache"}
+    shared: dict[str, Any] = {"encoder": home / "encoder", "cache": home / "cache"}
     facts = build_dense(home / "corpus", tmp_path / "auto", **shared)
     dev = read_queries(open_corpus(home / "corpus"), "dev")
     figures = {}

@@ -157,7 +157,7 @@ def test_rows_say_what_they_are_made_of(home: Path, tmp_path: Path) -> None:
     shared: dict[str, Any] = {"encoder": home / "encoder", "cache": home / "cache", "aggregate": "mean"}
     build_hybrid(home / "corpus", tmp_path / "b", weight=0.5, **shared)
     assert describe(tmp_path / "b").startswith(
-        "dense (text and docids, mean, zero-shot) + 0.5 · BM25 (text and docids, k"
+        "dense (text and docids, mean, zero-shot) + 0.5 · BM25 (docids joined, k1 "  # the text says nothing here
     )
     build_hybrid(home / "corpus", tmp_path / "c", over="docids", **shared)
     assert describe(tmp_path / "c").split("BM25 (")[1].split(",")[0] in ("docids", "docids joined")
@@ -236,7 +236,7 @@ def test_sides_must_fit(home: Path, tmp_path: Path) -> None:
         ({"bm25": home / "encoder"}, "is no baseline"),
     ):
         with pytest.raises(PixnarError, match=reason):
-            build_hybrid(corpus, tmp_path / "x", **(sides | change))  # type: ignore[arg-type]
+            build_hybrid(corpus, tmp_path / "x", **(sides | change))
     assert not list(tmp_path.iterdir())
     other = tmp_path / "other"
     other.mkdir()

@@ -34,7 +34,8 @@ Place = str | os.PathLike[str]
 PIECES = {DOCIDS: 64, TEXT: 256}
 """Word pieces of an entry that the encoder reads."""
 
-_FORMS = {DOCIDS: (DOCIDS, JOINED), TEXT: (TEXT,), BOTH: (BOTH,)}  # of BM25 in a hybrid; the last without dev
+_FORMS = {DOCIDS: (DOCIDS, JOINED), TEXT: (TEXT,), BOTH: (DOCIDS, JOINED, TEXT, BOTH)}
+"""What BM25 may be where these are read; the dev split selects one, without it the last is taken."""
 
 
 def build_bm25(
@@ -47,10 +48,14 @@ def build_bm25(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Write a BM25 baseline; facts about it. What is not given of k1 and b is chosen on dev."""
+    """Write a BM25 baseline; facts about it.
+
+    What is not given of k1 and b is chosen on dev, and with ``over="auto"`` the form as well.
+    """
     source = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
+    forms = _FORMS[_readable(source)] if over == AUTO else (over,)
     with building(Path(folder), overwrite=overwrite) as aside:
-        chosen, facts = _bm25(source, aside, (over,), k1, b, progress)
+        chosen, facts = _bm25(source, aside, forms, k1, b, progress)
         seal(aside, BM25, chosen, facts, source.name)
     return facts
 
@@ -184,12 +189,11 @@ def build_hybrid(
     """Write a hybrid of dense retrieval and BM25; facts about it.
 
     `dense` and `bm25` are baselines that are taken as they are; what is not given is built over docids, text or both
-    (`auto`: both where documents have text). Weight, aggregate and, over docids, the form of BM25 are chosen on dev.
+    (`auto`: both where documents have text). Weight, aggregate and the form of BM25 are chosen on dev.
     """
     source = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
     fused, aggregates = fusions(fusion, weight), options(aggregate, scale)
-    if over == AUTO:
-        over = BOTH if any(document.title or document.text for document in source.documents()) else DOCIDS
+    over = _readable(source) if over == AUTO else over
     if over not in _FORMS:
         raise PixnarError(f"over {over!r} is not possible for a hybrid: give {AUTO}, {', '.join(_FORMS)}")
     with building(Path(folder), overwrite=overwrite) as aside:
@@ -218,6 +222,11 @@ def build_hybrid(
         settings = {"fusion": made.fusion.to_dict(), "aggregate": made.dense.aggregate.to_dict(), "depth": depth}
         seal(aside, HYBRID, settings | {"dense": nearest["options"], "bm25": words["options"]}, facts, source.name)
     return facts
+
+
+def _readable(source: Corpus) -> str:
+    """`both` where a document has text, else `docids`."""
+    return BOTH if any(document.title or document.text for document in source.documents()) else DOCIDS
 
 
 def _copy(folder: Path, to: Path, kind: str) -> None:

@@ -11,9 +11,18 @@ from pixnar.baselines.entries import BOTH, DOCIDS, JOINED, TEXT
 from pixnar.baselines.folder import BASELINE, BM25, DENSE, is_baseline
 from pixnar.baselines.hybrid import RRF
 from pixnar.index import manifest
+from pixnar.index.engine import BM25 as EVIDENCE_BM25
+from pixnar.index.engine import DENSE as EVIDENCE_DENSE
+from pixnar.index.engine import DOCIDS as DOCID_SCORE
+from pixnar.index.engine import EXPANSION, OWN
 
 _READS = {DOCIDS: "docids", JOINED: "docids joined", TEXT: "text", BOTH: "text and docids"}
-_NAMES = {"docids": "docids", "own": "lexical", "expansion": "expansion", "dense": "dense", "bm25": "BM25"}
+_NAMES = {
+    OWN: "lexical BM25 of words and phrases",
+    EXPANSION: "expansion by phrases",
+    EVIDENCE_DENSE: "dense",
+    EVIDENCE_BM25: "BM25",
+}
 
 
 def describe(folder: str | os.PathLike[str], sources: str = "all") -> str:
@@ -51,25 +60,20 @@ def _dense(options: dict[str, Any], tuned: dict[str, Any] | None, aggregate: Agg
 
 
 def _index(content: dict[str, Any], sources: str) -> str:
-    fusion, rule = manifest.fusion_of(content, sources), content["rule"]
-    facts = content.get("facts", {})
-    aggregate, copy = rule.get("aggregate", "max"), rule.get("copy", 0.0)
-    aggregate = {"logsumexp": "log-sum-exp"}.get(
-        aggregate, f"log-sum-exp of {aggregate}" if aggregate != "max" else "max"
-    )
-    how = [str(aggregate), *([f"copy {copy:g}"] if copy else [])]
-    if facts.get("best_step") == 0:
-        how.append("untrained")
-    scales = (fusion or {}).get("scales", {})
-    weights = {
-        name: weight / scales.get(name, 1.0)
-        for name, weight in (fusion or {"weights": {"docids": 1.0}})["weights"].items()
-    }
-    first = weights.get("docids", next(iter(weights.values())))
+    fusion = manifest.fusion_of(content, sources) or {"weights": {DOCID_SCORE: 1.0}}
+    weights = {name: weight / fusion.get("scales", {}).get(name, 1.0) for name, weight in fusion["weights"].items()}
+    first = weights.get(DOCID_SCORE) or next(iter(weights.values()))
     parts = []
     for name, weight in weights.items():
-        noun = f"docids ({', '.join(how)})" if name == "docids" else _NAMES.get(name, name)
-        parts.append(noun if weight == first else f"{weight / first:.3g} · {noun}")
-    if "docids" not in weights and facts.get("best_step") == 0:
-        parts.append("untrained")
-    return " + ".join(parts)
+        noun = f"docids ({_rule(content['rule'])})" if name == DOCID_SCORE else _NAMES.get(name, name)
+        parts.append(noun if weight == first else f"{weight / first:.2g} · {noun}")
+    untrained = content.get("facts", {}).get("best_step") == 0
+    return " + ".join(parts) + ("; untrained: the best step on dev is step 0" if untrained else "")
+
+
+def _rule(rule: dict[str, Any]) -> str:
+    aggregate = rule["aggregate"]
+    of_several = "max" if aggregate == "max" else "log-sum-exp"
+    if isinstance(aggregate, int):
+        of_several += f" of the best {aggregate}"
+    return of_several + (f", copy {rule['copy']:g}" if rule["copy"] else "")

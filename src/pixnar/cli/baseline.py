@@ -41,6 +41,7 @@ EncoderName = Annotated[
 class Words(StrEnum):
     """What BM25 can be over."""
 
+    auto = "auto"
     docids = "docids"
     joined = "joined"
     text = "text"
@@ -109,7 +110,8 @@ PrecisionOption = Annotated[
 class Losses(StrEnum):
     """What a word-piece model is trained on."""
 
-    all = "all"
+    ranking = "ranking"
+    tokens = "tokens"
     l1 = "l1"
 
 
@@ -121,7 +123,7 @@ def bm25(
         Words,
         typer.Option(
             help="docids: a document is as good as its best docid; joined: all its docids as one text; text: title and "
-            "text; both: text and docids together, as docT5query does."
+            "text; both: text and docids together, as docT5query does; auto: as the dev split selects."
         ),
     ] = Words.docids,
     k1: Annotated[
@@ -295,8 +297,12 @@ def clover(
     corpus: CorpusName,
     output: Output,
     losses: Annotated[
-        Losses, typer.Option(help="all: the paper's three; l1: every slot its token, and nothing else.")
-    ] = Losses.all,
+        Losses,
+        typer.Option(
+            help="ranking: of documents, as pixnar fit trains; tokens: the paper's three losses; l1: every slot its "
+            "token, and nothing else."
+        ),
+    ] = Losses.ranking,
     encoder: EncoderName = None,
     minutes: Annotated[
         float | None,
@@ -315,20 +321,21 @@ def clover(
 ) -> None:
     """CLOVERv2: our model with the encoder's own word pieces as its vocabulary, and nothing beside the model.
 
-    The result is an index like any other; recipes/clover.toml is its recipe. Interrupted, it goes on where it stopped.
+    The result is an index like any other; recipes/clover.toml is its recipe. Interrupted, it resumes.
 
     [bold]pixnar baseline clover CORPUS -o clover.index --minutes 10[/bold]
     """
     from pixnar.corpus import open_corpus
     from pixnar.fit import fit
     from pixnar.recipe import CLOVER, override
-    from pixnar.recipe.clover import L1_ONLY
+    from pixnar.recipe.clover import L1_ONLY, TOKEN_LOSSES
 
     if minutes is None and steps:
         minutes = 0.0
     short = {"train.minutes": minutes, "train.steps": steps, "train.seed": seed, "model.encoder": encoder}
-    dials = [f"{name}={json.dumps(value)}" for name, value in short.items() if value is not None]
-    recipe = override(CLOVER, [*(L1_ONLY if losses == Losses.l1 else ()), *dials, *(settings or [])])
+    changes = {Losses.ranking: (), Losses.tokens: TOKEN_LOSSES, Losses.l1: L1_ONLY}[losses]
+    own = [f"{name}={json.dumps(value)}" for name, value in short.items() if value is not None]
+    recipe = override(CLOVER, [*changes, *own, *(settings or [])])
     source = open_corpus(corpus, skip_bad_rows=skip_bad_rows)
     with show_progress() as progress:
         report = fit(
