@@ -178,6 +178,30 @@ def test_what_is_served_is_what_was_kept(home: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["b"]  # checkpoints are gone
 
 
+def test_a_build_resumes_beside_its_output(home: Path, tmp_path: Path) -> None:
+    class StoppedError(Exception):
+        pass
+
+    def stop(stage: str, done: int, total: int) -> None:
+        if stage.startswith("fine-tuning") and done >= 25:
+            raise StoppedError
+
+    def build(name: str, **rest: Any) -> list[str]:
+        said: list[str] = []
+        shared: dict[str, Any] = {"encoder": home / "encoder", "tuning": TUNING, "say": said.append}
+        build_dense(home / "corpus", tmp_path / name, **shared, **rest)
+        return said
+
+    with pytest.raises(StoppedError):
+        build("b", progress=stop)
+    assert [path.name for path in tmp_path.iterdir()] == [".b.tuning"]
+    assert "fine-tuning: resumed at step 20" in build("b")
+    assert [path.name for path in tmp_path.iterdir()] == ["b"]
+    build("whole")
+    files = [json.loads((tmp_path / name / "manifest.json").read_text())["files"] for name in ("b", "whole")]
+    assert files[0]["vectors.faiss"] == files[1]["vectors.faiss"]
+
+
 def test_where_nothing_is_better_the_encoder_stays(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = iter([0.5, 0.5, 0.4])
     monkeypatch.setattr(Judge, "__call__", lambda *_: next(values))

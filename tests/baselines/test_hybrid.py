@@ -173,6 +173,12 @@ def test_without_dev(home: Path, tmp_path: Path) -> None:
         assert opened(tmp_path / fusion).fusion == wanted
         assert "dense (docids, max, zero-shot)" in describe(tmp_path / fusion)
         assert "BM25 (docids joined, k1 1.5, b 0.75)" in describe(tmp_path / fusion)
+    sides: dict[str, Any] = {"dense": tmp_path / "rrf" / "dense", "bm25": tmp_path / "rrf" / "bm25"}
+    build_hybrid(tmp_path / "corpus", tmp_path / "mean", aggregate="mean", **sides)
+    assert "dense (docids, mean, zero-shot)" in describe(tmp_path / "mean")
+    build_dense(tmp_path / "corpus", tmp_path / "dense", encoder=home / "encoder", aggregate="logsumexp", scale=8)
+    build_hybrid(tmp_path / "corpus", tmp_path / "kept", **(sides | {"dense": tmp_path / "dense"}))
+    assert "dense (docids, log-sum-exp, scale 8, zero-shot)" in describe(tmp_path / "kept")
 
 
 def test_saved_measured_and_verified(home: Path, tmp_path: Path) -> None:

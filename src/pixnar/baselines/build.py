@@ -213,8 +213,8 @@ def build_hybrid(
         if nearest["options"]["over"] == TEXT:
             aggregates = aggregates[:1]  # a document has one entry
         made = HybridRetriever(DenseRetriever.load(one, threads=threads), Bm25Retriever.load(other), depth=depth)
-        if aggregate == AUTO:
-            made.dense.aggregate = Aggregate.from_dict(nearest["options"]["aggregate"])  # without a dev split
+        known = Aggregate.from_dict(nearest["options"]["aggregate"])
+        made.dense.aggregate = known if aggregate == AUTO else aggregates[0]  # what stays without a dev split
         figures = made.choose(aggregates, fused, read_queries(source, "dev", DEV_QUERIES), progress)
         made.save(aside)
         facts = {"documents": len(made.doc_ids), "entries": len(made.dense.entries), "dev": figures}

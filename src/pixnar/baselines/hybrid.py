@@ -32,7 +32,7 @@ DENSE_FOLDER, BM25_FOLDER = "dense", "bm25"
 _DOCUMENTS, _SIDES = "documents.pixnar", "sides.pixnar"
 _KIND, _VERSION = "sides", 1
 _GRID = (0.0, 0.003, 0.005, 0.007, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08, 0.12, 0.16, 0.25, 0.5, 1.0)
-_CONSTANTS = (60.0, 5.0, 10.0, 20.0, 40.0, 100.0)
+_CONSTANTS = (60.0, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 100.0)  # the first without a dev split
 
 
 @dataclass(frozen=True)
