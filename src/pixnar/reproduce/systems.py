@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pixnar.baselines import build_bm25, build_dense, build_hybrid, describe, open_retriever
 from pixnar.baselines.bi_encoder import Tuning
+from pixnar.baselines.folder import BASELINE
+from pixnar.baselines.hybrid import RRF, WEIGHTS
 from pixnar.corpus import Corpus
 from pixnar.errors import MissingPartError
 from pixnar.evaluate import latencies
@@ -27,12 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CLOVER_NAME, ALONE = "CLOVERv2", "PIXNAR, the model alone"
-BEST_BM25, DENSE, DENSE_BOTH, TUNED = (
-    "BM25, best on dev",
-    "dense, docids",
-    "dense, text and docids",
-    "dense, fine-tuned",
-)
+BEST_BM25, TUNED = "BM25, best on dev", "dense, fine-tuned"
+DENSE, DENSE_BOTH = "dense, docids", "dense, text and docids"
 HYBRID, RANKS, TUNED_HYBRID = "hybrid", "hybrid, rank fusion", "hybrid, fine-tuned dense"
 UNFUSED, FUSED = "PIXNAR with its evidence", "PIXNAR, fused with BM25 and dense"
 _SURE = 0.05  # p-values below are no luck
@@ -62,7 +60,7 @@ def baselines(
         tuned, missing[TUNED] = False, "--no-tuned"
 
     def build(label: str, facts: Any, make: Callable[[Path], Any], *, slow: bool = True) -> None:
-        folder = study.work / "baselines" / study.key(label, [source.name, facts])
+        folder = study.work / "baselines" / study.key(label, [source.name, BASELINE.version, facts])
         folder.parent.mkdir(exist_ok=True)
         try:
             study.build(label, folder, partial(make, folder), slow=slow)
@@ -90,15 +88,12 @@ def baselines(
         tuning = Tuning(steps=plan.steps, minutes=0.0 if plan.steps else plan.minutes, seed=plan.seed)
         make = partial(build_dense, source, tuning=tuning, **shared)
         build(TUNED, [plan.encoder, asdict(tuning)], make)
-    for label, dense, fusion in (
-        (HYBRID, DENSE_BOTH if DENSE_BOTH in made else DENSE, "weights"),
-        (RANKS, DENSE_BOTH if DENSE_BOTH in made else DENSE, "rrf"),
-        (TUNED_HYBRID, TUNED, "weights"),
-    ):
+    untuned = DENSE_BOTH if DENSE_BOTH in made else DENSE
+    for label, dense, fusion in ((HYBRID, untuned, WEIGHTS), (RANKS, untuned, RRF), (TUNED_HYBRID, TUNED, WEIGHTS)):
         if dense in made and BEST_BM25 in made:
-            sides = {"dense": made[dense], "bm25": made[BEST_BM25]}
-            make = partial(build_hybrid, source, fusion=fusion, threads=study.plan.threads, **sides)  # type: ignore[arg-type]
-            build(label, [fusion, *(folder.name for folder in sides.values())], make, slow=False)
+            sides = made[dense], made[BEST_BM25]
+            make = partial(build_hybrid, source, fusion=fusion, dense=sides[0], bm25=sides[1])
+            build(label, [fusion, *(side.name for side in sides)], make, slow=False)
     return made, missing
 
 
