@@ -20,16 +20,18 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pixnar.corpus import open_corpus
+from pixnar.baselines import build_bm25, build_dense, build_hybrid, describe, open_retriever
+from pixnar.corpus import Corpus, open_corpus
 from pixnar.docids import build_table
+from pixnar.errors import MissingPartError
 from pixnar.evaluate.environment import environment
 from pixnar.evaluate.metrics import reciprocal_ranks, summary
 from pixnar.evaluate.queries import Queries, read_queries
 from pixnar.evaluate.significance import paired_difference
 from pixnar.evidence.bm25 import Bm25
 from pixnar.evidence.documents import DocumentEvidence
+from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.ngrams import Ngrams
-from pixnar.evidence.ranking import best
 from pixnar.evidence.vectors import DocidVectors
 from pixnar.fit.lists import make_shortlist
 from pixnar.fit.parts import x_of
@@ -56,6 +58,8 @@ NO_COPY = PROBABILITY.with_(copy=0.0)
 
 _TUNED = 200  # dev queries on which dials are chosen
 _DEPTH = 150
+_BEST = "best form on dev"
+HYBRID = "hybrid of dense and BM25"
 Ranked = list[list[str]]
 
 
@@ -143,7 +147,7 @@ def run(
         if out:
             with atomic_write(out) as file:
                 file.write(json.dumps(results, indent=1).encode())
-        console.print(_table(name, rows))
+        console.print(_table(name, rows, facts["ranks by"]))
     return results
 
 
@@ -166,10 +170,11 @@ def _corpus(
     texts = [row.docid for row in source.docids()]
     rows: dict[str, dict[str, float]] = {}
     runs: dict[str, Ranked] = {}
-    facts: dict[str, Any] = {"queries": len(dev)}
+    facts: dict[str, Any] = {"queries": len(dev), "ranks by": {}}
 
-    def note(label: str, found: Ranked) -> None:
+    def note(label: str, found: Ranked, ranks_by: str = "docids") -> None:
         runs[label] = found
+        facts["ranks by"][label] = ranks_by
         rows[label] = summary(dict(zip(dev.ids, found, strict=True)), dev.qrels)
         figures = "  ".join(f"{key} {100 * value:.1f}" for key, value in rows[label].items())
         console.print(f"{name:>14}  {label:<46} {figures}", highlight=False)
@@ -177,7 +182,7 @@ def _corpus(
     bench = _bench(name, corpus, Vocabulary.build(texts, size=size), dev, features, steps, seed, folder / "phrase")
     facts |= {"tokens": len(bench.data.vocabulary), "slots": bench.slots}
     documents = {document.doc_id: f"{document.title} {document.text}" for document in source.documents()}
-    _baselines(bench, documents, note)
+    _baselines(bench, source, cache, note)
     model, facts["paper-like training"] = bench.trained("p", LIKELIHOOD, head="random", bias=False, ranking=0.0)
     note("paper-like: random phrase vectors, no bias, log P", bench.by_docids(model, LIKELIHOOD))
     model, facts["three losses"] = bench.trained("a", NO_COPY, ranking=0.0)
@@ -209,10 +214,9 @@ def _corpus(
     _evidence_and_fusion(bench, model, rule, documents, note, facts)
     if wordpiece:
         _wordpiece(corpus, bench, no_copy, steps, seed, folder, texts, note, facts)
-    for label, against in (("+ ranking loss", "BM25, docids joined"), ("with fusion", "BM25, text + docids")):
-        if label in runs and against in runs:
-            pair = [reciprocal_ranks(runs[one], dev.relevant, 10) for one in (label, against)]
-            facts[f"p, {label} against {against}"] = paired_difference(*pair).p_value
+    for label in ("+ ranking loss", "with fusion"):
+        pair = [reciprocal_ranks(runs[one], dev.relevant, 10) for one in (label, HYBRID)]
+        facts[f"p, {label} against {HYBRID}"] = paired_difference(*pair).p_value
     return rows, facts
 
 
@@ -258,24 +262,28 @@ def _bench(
     return _Bench(name, data, dev, features, engine, slots, priors, options, pooled, folder)
 
 
-def _baselines(bench: _Bench, documents: dict[str, str], note: Callable[[str, Ranked], None]) -> None:
-    data, ids = bench.data, bench.data.doc_ids
-    texts = [data.docids[i] for i in data.pair_docid]
-    own = [documents[doc_id] for doc_id in ids]
-    forms = {
-        "BM25, docids, max": Bm25.build(texts, data.pair_document, n_documents=len(ids)),
-        "BM25, docids joined": Bm25.build(texts, data.pair_document, join=True, n_documents=len(ids)),
-        "BM25, text + docids": Bm25.build(
-            texts + own, np.append(data.pair_document, np.arange(len(ids))), join=True, n_documents=len(ids)
-        ),
-    }
-    for label, bm25 in forms.items():
-        note(label, [[ids[i] for i in best(bm25.documents(text), 100)] for text in bench.dev.texts])
-    if data.vectors is None:
-        return
-    vectors = DocidVectors.build(data.vectors[: len(data.docids)], data.pair_docid, data.pair_document, len(ids))
-    found, _ = vectors.search(bench.pooled, 100)
-    note("dense, zero-shot, docids, max", [[ids[i] for i in row] for row in found])
+def _baselines(bench: _Bench, corpus: Corpus, cache: Path | None, note: Callable[[str, Ranked, str], None]) -> None:
+    """What the baselines room builds, all settings chosen on dev."""
+    place = bench.folder / "baselines"
+    made: dict[str, Path] = {}
+
+    def build(label: str, make: Callable[..., Any], **options: Any) -> None:
+        folder = place / f"{len(made)}"
+        try:
+            make(corpus, folder, **options)
+        except MissingPartError:  # no text
+            return
+        made[label] = folder
+        found = open_retriever(folder).search_batch(bench.dev.texts, 100)
+        note(label, [[hit.doc_id for hit in hits] for hits in found], describe(folder))
+
+    for label, over in (("docids", "docids"), ("docids joined", "joined"), ("text + docids", "both"), (_BEST, "auto")):
+        build(f"BM25, {label}", build_bm25, over=over)
+    build("dense, docids", build_dense, cache=cache)
+    build("dense, text + docids", build_dense, over="both", cache=cache)
+    sides = {"dense": made.get("dense, text + docids", made["dense, docids"]), "bm25": made[f"BM25, {_BEST}"]}
+    for label, fusion in ((HYBRID, "weights"), ("hybrid, rank fusion", "rrf")):
+        build(label, build_hybrid, fusion=fusion, **sides)
 
 
 def _evidence_and_fusion(
@@ -283,7 +291,7 @@ def _evidence_and_fusion(
     model: Nar,
     rule: ScoreRule,
     documents: dict[str, str],
-    note: Callable[[str, Ranked], None],
+    note: Callable[[str, Ranked, str], None],
     facts: dict[str, Any],
 ) -> None:
     data = bench.data
@@ -294,7 +302,7 @@ def _evidence_and_fusion(
     queries = bench.queries(model, engine)
     tables = gather(engine, queries, _DEPTH)
     fusion = tune_fusion(tables, bench.dev, [DOCIDS, OWN, EXPANSION], engine.unit_of)
-    note("+ phrases of all docids as evidence", ranked(tables, fusion))
+    note("+ phrases of all docids as evidence", ranked(tables, fusion), _weights(fusion))
     facts["weights, evidence"] = fusion.weights
     engine.evidence = DocumentEvidence.build(data.vocabulary, docids + own, len(data.doc_ids))
     texts = [text for _, text in docids + own]
@@ -309,9 +317,14 @@ def _evidence_and_fusion(
         ("with fusion", [DOCIDS, OWN, EXPANSION, DENSE, BM25]),
     ):
         fusion = tune_fusion(tables, bench.dev, sources, engine.unit_of)
-        note(label, ranked(tables, fusion))
+        note(label, ranked(tables, fusion), _weights(fusion))
         facts[f"weights, {label}"] = fusion.weights
         facts[f"cross-validated, {label}"] = fusion.figures.get("MRR@10 cross-validated")
+
+
+def _weights(fusion: Fusion) -> str:
+    """The sources of a fusion and their weights, relative to how far their scores spread."""
+    return " + ".join(f"{weight:.2g} · {name}" for name, weight in fusion.weights.items())
 
 
 def _wordpiece(
@@ -334,8 +347,8 @@ def _wordpiece(
     note("word-pieces, no copy, equal steps", bench.by_docids(model, tuned))
 
 
-def _table(name: str, rows: dict[str, dict[str, float]]) -> Table:
-    table = Table("row", *next(iter(rows.values())), title=name)
+def _table(name: str, rows: dict[str, dict[str, float]], ranks_by: dict[str, str]) -> Table:
+    table = Table("row", *next(iter(rows.values())), "ranks by", title=name)
     for label, figures in rows.items():
-        table.add_row(label, *(f"{100 * value:.1f}" for value in figures.values()))
+        table.add_row(label, *(f"{100 * value:.1f}" for value in figures.values()), ranks_by[label])
     return table

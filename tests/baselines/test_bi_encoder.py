@@ -1,11 +1,17 @@
-"""Fine-tuning: it learns, it is the same every time, and what shares a document is no negative."""
+"""Fine-tuning: it learns, resumes, is the same every time, and what shares a document is not a negative."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import multiprocessing
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +19,7 @@ import torch
 
 pytest.importorskip("faiss")
 
-from pixnar.baselines import build_dense, open_retriever
+from pixnar.baselines import bi_encoder, build_dense, describe, open_retriever
 from pixnar.baselines.bi_encoder import Judge, Tuned, Tuning, _Sides, fine_tune
 from pixnar.baselines.entries import Entries
 from pixnar.corpus import DocidRow, Document, Qrel, Query, open_corpus, write_corpus
@@ -65,12 +71,20 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return where
 
 
-def tuned(home: Path, tuning: Tuning, over: str = "docids") -> tuple[Encoder, Tuned, list[str]]:
+def tuned(
+    home: Path, tuning: Tuning, over: str = "docids", folder: Path | None = None, **rest: Any
+) -> tuple[Encoder, Tuned, list[str]]:
     corpus = open_corpus(home / "corpus")
-    encoder, told = Encoder.load(home / "encoder"), list[str]()
-    entries, texts = Entries.read(corpus, over)
-    dev = read_queries(corpus, "dev")
-    return encoder, fine_tune(encoder, read_names(corpus), entries, texts, dev, tuning, say=told.append), told
+    encoder, said = Encoder.load(home / "encoder"), list[str]()
+    entries, texts = Entries.read_apart(corpus, over)
+    parts = encoder, read_names(corpus), entries, texts, read_queries(corpus, "dev"), tuning
+    with tempfile.TemporaryDirectory() as other:
+        return encoder, fine_tune(*parts, folder=folder or Path(other), say=said.append, **rest), said
+
+
+def same(one: Encoder, other: Encoder) -> bool:
+    state = other.state_dict()
+    return all(torch.equal(value, state[name]) for name, value in one.state_dict().items())
 
 
 def test_it_learns_and_is_the_same_every_time(home: Path) -> None:
@@ -81,10 +95,70 @@ def test_it_learns_and_is_the_same_every_time(home: Path) -> None:
     assert len(told) == 3
     again, other, _ = tuned(home, TUNING)
     assert other == run
-    state = again.state_dict()
-    assert all(torch.equal(value, state[name]) for name, value in encoder.state_dict().items())
+    assert same(encoder, again)
     third, _, _ = tuned(home, replace(TUNING, steps=4, seed=1))
-    assert not all(torch.equal(value, state[name]) for name, value in third.state_dict().items())
+    assert not same(third, again)
+
+
+def test_it_learns_over_docids_and_text_together(home: Path) -> None:
+    _, run, _ = tuned(home, TUNING, "both")
+    assert run.best > run.start + 0.1
+    assert run.checked_entries == 150
+
+
+def _tune(home: Path, folder: Path) -> None:
+    """Slowly, so that it can be killed where we want."""
+    torch.set_num_threads(1)
+    tuned(home, TUNING, folder=folder, of="this", progress=lambda *_: time.sleep(0.02))
+
+
+def test_a_killed_run_resumes_to_the_same_weights(home: Path, tmp_path: Path) -> None:
+    whole, run, _ = tuned(home, TUNING)
+    for step in ("step-000000", "step-000020"):
+        child = multiprocessing.get_context("spawn").Process(target=_tune, args=(home, tmp_path))
+        child.start()
+        _wait_for((tmp_path / step / "state.json").exists, child)
+        time.sleep(0.1)  # some steps further
+        assert child.pid is not None
+        os.kill(child.pid, signal.SIGKILL)
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+    resumed, again, said = tuned(home, TUNING, folder=tmp_path, of="this")
+    assert said[0] == "fine-tuning: resumed at step 20"
+    assert len([line for line in said if "dev MRR@10" in line]) == 1  # step 40: the others are known
+    assert again == run
+    assert same(whole, resumed)
+    _, other, said = tuned(home, replace(TUNING, steps=2), folder=tmp_path, of="this")
+    assert "starting again" in said[0]
+    assert other.steps == 2
+
+
+def _wait_for(there: Callable[[], bool], child: Any) -> None:
+    until = time.monotonic() + 120
+    while not there():
+        assert child.is_alive(), "it ended before it could be killed"
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def test_minutes_are_kept_by_the_clock(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps that take four times as long after the first ten do not make the run longer, and rates end at zero."""
+    clock, rates = [0.0], list[float]()
+
+    def slower(run: Any, done: int, part: float) -> float:
+        loss = step(run, done, part)
+        clock[0] += 0.1 if done < 10 else 0.4
+        rates.append(run.optimizer.param_groups[0]["lr"])
+        return loss
+
+    step = bi_encoder._Run._step
+    monkeypatch.setattr(bi_encoder._Run, "_step", slower)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    _, run, said = tuned(home, Tuning(minutes=0.1, batch=8, warmup=2, checks=3), folder=tmp_path)
+    assert run.steps == 10 + 13  # 1 s, then 5 s of 0.4 s each, the last begun before the end
+    assert len([line for line in said if "dev MRR@10" in line]) == 4
+    assert max(rates) == pytest.approx(2e-5)
+    assert rates[-1] < 0.1 * 2e-5
 
 
 def test_what_is_served_is_what_was_kept(home: Path, tmp_path: Path) -> None:
@@ -100,6 +174,32 @@ def test_what_is_served_is_what_was_kept(home: Path, tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "b" / "manifest.json").read_text())
     assert manifest["options"]["tuning"]["steps"] == 40
     assert manifest["facts"]["fine_tuning"] == run
+    assert describe(tmp_path / "b") == f"dense (text, fine-tuned, step {run['best_step']} of 40)"
+    assert [path.name for path in tmp_path.iterdir()] == ["b"]  # checkpoints are gone
+
+
+def test_a_build_resumes_beside_its_output(home: Path, tmp_path: Path) -> None:
+    class StoppedError(Exception):
+        pass
+
+    def stop(stage: str, done: int, total: int) -> None:
+        if stage.startswith("fine-tuning") and done >= 25:
+            raise StoppedError
+
+    def build(name: str, **rest: Any) -> list[str]:
+        said: list[str] = []
+        shared: dict[str, Any] = {"encoder": home / "encoder", "tuning": TUNING, "say": said.append}
+        build_dense(home / "corpus", tmp_path / name, **shared, **rest)
+        return said
+
+    with pytest.raises(StoppedError):
+        build("b", progress=stop)
+    assert [path.name for path in tmp_path.iterdir()] == [".b.tuning"]
+    assert "fine-tuning: resumed at step 20" in build("b")
+    assert [path.name for path in tmp_path.iterdir()] == ["b"]
+    build("whole")
+    files = [json.loads((tmp_path / name / "manifest.json").read_text())["files"] for name in ("b", "whole")]
+    assert files[0]["vectors.faiss"] == files[1]["vectors.faiss"]
 
 
 def test_where_nothing_is_better_the_encoder_stays(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,11 +208,10 @@ def test_where_nothing_is_better_the_encoder_stays(home: Path, monkeypatch: pyte
     encoder, run, told = tuned(home, replace(TUNING, steps=4))
     assert (run.best_step, run.best) == (0, 0.5)
     assert "nothing better on dev" in told[-1]
-    before = Encoder.load(home / "encoder").state_dict()
-    assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
+    assert same(encoder, Encoder.load(home / "encoder"))
 
 
-def test_minutes_and_no_dev(home: Path) -> None:
+def test_minutes_and_no_dev(home: Path, tmp_path: Path) -> None:
     corpus = open_corpus(home / "corpus")
     entries, texts = Entries.read(corpus, "docids")
     stages: list[tuple[str, int, int]] = []
@@ -123,13 +222,14 @@ def test_minutes_and_no_dev(home: Path) -> None:
         texts,
         Queries([], [], []),
         Tuning(minutes=0.02, batch=8),
+        folder=tmp_path,
         progress=lambda *told: stages.append(told),
     )
     assert run.steps >= 1
     assert run.best_step == run.steps
     assert np.isnan(run.best)
     assert all(stage.startswith("fine-tuning: loss ") for stage, _, _ in stages)
-    assert run.steps < 4 or stages[-1][0].endswith(" s left")  # the plan is made after four steps
+    assert stages[-1][0].endswith(" 0 s left")
 
 
 def small() -> tuple[Names, Entries]:
@@ -169,6 +269,17 @@ def test_text_as_the_other_side() -> None:
     assert shared.tolist() == [[False, False, False], [True, False, True], [False, True, False]]
 
 
+def test_docids_and_text_take_turns() -> None:
+    names, docids = small()
+    owners = [{"a"}, {"a"}, {"a", "b"}, {"b"}, {"c"}, {"b"}, {"c"}]
+    entries = Entries.of([*"01234", "text b", "text c"], owners, [*"01234", "", ""])
+    sides = _Sides(names, entries, [*"01234", "text b", "text c"])
+    batch = type(names.pairs().epoch(0))(np.array([0, 3, 5, 4]), np.array([1, 2, 3, 4]), np.array([0, 1, 1, 2]))
+    inputs, targets, _ = sides.batch(batch)  # a has no text; 4 would find itself, but for its text
+    assert (inputs, targets) == (["0", "3", "5", "4"], ["1", "text b", "3", "text c"])
+    assert len(docids) == 5
+
+
 def test_checks_on_a_sample_hold_all_relevant_documents(home: Path) -> None:
     corpus = open_corpus(home / "corpus")
     entries, texts = Entries.read(corpus, "docids")
@@ -182,7 +293,7 @@ def test_checks_on_a_sample_hold_all_relevant_documents(home: Path) -> None:
     assert Judge(entries, texts, dev, 0)(encoder) >= judge(encoder) >= Judge(entries, texts, dev, 1000)(encoder)
 
 
-def test_what_is_wrong(home: Path) -> None:
+def test_what_is_wrong(home: Path, tmp_path: Path) -> None:
     for tuning, reason in (
         (Tuning(), "would never end"),
         (replace(TUNING, batch=1), "batch 1 is not possible: give 2 or more"),
@@ -205,4 +316,6 @@ def test_what_is_wrong(home: Path) -> None:
     )
     entries = Entries.of(["0", "4"], [{"a"}, {"c"}])
     with pytest.raises(PixnarError, match="nothing to fine-tune on"):
-        fine_tune(Encoder.load(home / "encoder"), lonely, entries, ["0", "4"], Queries([], [], []), TUNING)
+        fine_tune(
+            Encoder.load(home / "encoder"), lonely, entries, ["0", "4"], Queries([], [], []), TUNING, folder=tmp_path
+        )

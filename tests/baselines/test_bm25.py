@@ -11,10 +11,13 @@ import pytest
 
 pytest.importorskip("bm25s")
 
-from pixnar.baselines import Bm25Retriever, build_bm25, open_retriever, verify
+from pixnar.baselines import Bm25Retriever, build_bm25, describe, open_retriever, verify
+from pixnar.baselines.bm25_settings import B_GRID, K1_GRID
 from pixnar.baselines.entries import Entries
 from pixnar.corpus import open_corpus
 from pixnar.errors import CorpusError, FileFormatError, MissingExtraError, PixnarError
+from pixnar.evaluate.metrics import mrr_at
+from pixnar.evaluate.queries import read_queries
 from pixnar.evidence import Bm25
 from tests.fit.corpora import WORDS, write_small
 
@@ -33,7 +36,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_scores_are_those_of_our_own(corpus: Path, over: str) -> None:
     made = Bm25Retriever.build(open_corpus(corpus), over, k1=1.2, b=0.6)
     entries, texts = Entries.read(open_corpus(corpus), over)
-    own = Bm25.build([" ".join(word for word in text.split() if len(word) > 1) for text in texts], k1=1.2, b=0.6)
+    own = Bm25.build(texts, k1=1.2, b=0.6)
     found_some = 0
     for query in [*QUERIES, "title", "title text some", "zebra", "", "?"]:
         scores = own.score(query)
@@ -47,6 +50,43 @@ def test_scores_are_those_of_our_own(corpus: Path, over: str) -> None:
         found_some += len(hits)
     assert found_some > 50
     assert made.search_batch(QUERIES, 3) == [made.search(query, 3) for query in QUERIES]
+
+
+def test_dev_selects_k1_and_b(tmp_path: Path) -> None:
+    """Every pair of the grid is built by the library, asked, and measured; the one chosen is among the best."""
+    chance = np.random.default_rng(0)
+    write_small(tmp_path / "corpus")
+    rows = [json.loads(line) for line in (tmp_path / "corpus" / "docids.jsonl").read_text().splitlines()]
+    for row in rows:  # of very different lengths, with repeats
+        row["docid"] += " " + " ".join(chance.choice(WORDS, chance.integers(0, 12)).tolist())
+    (tmp_path / "corpus" / "docids.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = open_corpus(tmp_path / "corpus")
+    dev = read_queries(source, "dev")
+    figures = {}
+    for k1 in K1_GRID:
+        for b in B_GRID:
+            found = Bm25Retriever.build(source, "joined", k1=k1, b=b).search_batch(dev.texts)
+            figures[k1, b] = mrr_at([[hit.doc_id for hit in row] for row in found], dev.relevant)
+    assert len(set(figures.values())) > 5
+    chosen = Bm25Retriever.build(source, "joined", dev=dev)
+    assert figures[chosen.k1, chosen.b] == pytest.approx(max(figures.values()))
+    assert chosen.figures["MRR@10"] == pytest.approx(max(figures.values()))
+    fixed = Bm25Retriever.build(source, "joined", k1=2.0, dev=dev)
+    row = {pair: value for pair, value in figures.items() if pair[0] == 2.0}
+    assert (fixed.k1, row[fixed.k1, fixed.b]) == (2.0, pytest.approx(max(row.values())))
+    plain = Bm25Retriever.build(source, "joined")
+    assert (plain.k1, plain.b, plain.figures) == (1.5, 0.75, {})
+
+
+def test_words_are_those_of_an_index(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text("".join(f'{{"_id": "{i}", "title": "", "text": ""}}\n' for i in "abc"))
+    docids = {"a": "print_all c", "b": "vitamin C", "c": "Überraschung 漢字"}
+    (tmp_path / "docids.jsonl").write_text(
+        "".join(json.dumps({"_id": a, "docid": b}) + "\n" for a, b in docids.items())
+    )
+    made = Bm25Retriever.build(open_corpus(tmp_path))
+    for query, wanted in (("all", "a"), ("c", "ab"), ("überraschung", "c"), ("字", "c"), ("print_all", "a")):
+        assert sorted(hit.doc_id for hit in made.search(query)) == list(wanted)
 
 
 def test_a_docid_may_name_several_documents(corpus: Path) -> None:
@@ -73,11 +113,13 @@ def test_as_deep_as_it_takes(tmp_path: Path) -> None:
 
 def test_saved_and_opened(corpus: Path, tmp_path: Path) -> None:
     folder = tmp_path / "made"
-    facts = build_bm25(corpus, folder, k1=0.9)
-    assert facts == {"documents": 50, "entries": 200}
+    facts = build_bm25(corpus, folder, k1=0.9, b=0.75)
+    assert (facts["documents"], facts["entries"], facts["dev"]["queries"]) == (50, 200, 50)
+    assert describe(folder) == "BM25 (docids, k1 0.9, b 0.75)"
     assert not [path for path in tmp_path.iterdir() if path != folder]
     opened = open_retriever(folder)
-    assert opened.search_batch(QUERIES) == Bm25Retriever.build(open_corpus(corpus), k1=0.9).search_batch(QUERIES)
+    built = Bm25Retriever.build(open_corpus(corpus), k1=0.9)
+    assert opened.search_batch(QUERIES) == built.search_batch(QUERIES)
     assert verify(folder) == len([path for path in folder.rglob("*") if path.is_file()]) - 1
     with pytest.raises(PixnarError, match="holds a baseline"):
         build_bm25(corpus, folder)
@@ -147,8 +189,8 @@ def test_what_is_wrong(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     odd = tmp_path / "odd"
     odd.mkdir()
     (odd / "corpus.jsonl").write_text('{"_id": "d", "title": "", "text": "a ?"}\n')
-    (odd / "docids.jsonl").write_text('{"_id": "d", "docid": "b"}\n')
-    with pytest.raises(CorpusError, match="no words of two letters"):
+    (odd / "docids.jsonl").write_text('{"_id": "d", "docid": "!?"}\n')
+    with pytest.raises(CorpusError, match="has no words to index"):
         Bm25Retriever.build(open_corpus(odd))
     monkeypatch.setitem(sys.modules, "bm25s", None)
     with pytest.raises(MissingExtraError, match=r"pixnar\[baselines\]"):

@@ -1,21 +1,26 @@
-"""Dense retrieval by faiss, against all inner products; and without torch."""
+"""Dense retrieval by faiss, against all inner products and slow aggregation; and without torch."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("faiss")
 
-from pixnar.baselines import DenseRetriever, build_dense, open_retriever, verify
+from pixnar.baselines import DenseRetriever, build_dense, describe, open_retriever, verify
+from pixnar.baselines.aggregate import Aggregate, options
 from pixnar.baselines.entries import Entries
 from pixnar.corpus import open_corpus
 from pixnar.errors import FileFormatError, MissingExtraError, PixnarError
+from pixnar.evaluate.metrics import reciprocal_ranks
+from pixnar.evaluate.queries import read_queries
 from pixnar.model.encoder import Encoder
 from tests.fit.corpora import WORDS, write_small
 from tests.model.tiny import save_encoder
@@ -29,8 +34,80 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_small(where / "corpus")
     save_encoder(where / "encoder", texts=[" ".join([*WORDS, "title some text"])])
     for over in ("docids", "text"):
-        build_dense(where / "corpus", where / over, encoder=where / "encoder", over=over, cache=where / "cache")
+        shared: dict[str, Any] = {"encoder": where / "encoder", "cache": where / "cache"}
+        build_dense(where / "corpus", where / over, over=over, aggregate="max", **shared)
     return where
+
+
+def slow(entries: Entries, scores: list[float], aggregate: Aggregate) -> dict[str, float]:
+    """The score of every document, one after the other."""
+    own: dict[str, list[float]] = {}
+    for row, score in enumerate(scores):
+        for document in entries.documents[entries.offsets[row] : entries.offsets[row + 1]]:
+            own.setdefault(entries.doc_ids[document], []).append(score)
+    if aggregate.kind == "max":
+        return {doc_id: max(some) for doc_id, some in own.items()}
+    if aggregate.kind == "mean":
+        return {doc_id: sum(some) / len(some) for doc_id, some in own.items()}
+    scale = aggregate.scale
+    return {doc_id: float(np.log(np.exp(scale * np.array(some)).sum()) / scale) for doc_id, some in own.items()}
+
+
+@pytest.mark.parametrize("over", ["docids", "both"])
+@pytest.mark.parametrize(("kind", "scale"), [("mean", 0.0), ("logsumexp", 7.0), ("logsumexp", 300.0)])
+@pytest.mark.parametrize("index", ["flat", "hnsw"])
+def test_documents_by_all_their_entries(
+    home: Path, tmp_path: Path, over: str, kind: str, scale: float, index: str
+) -> None:
+    shared: dict[str, Any] = {"encoder": home / "encoder", "cache": home / "cache", "index": index}
+    build_dense(home / "corpus", tmp_path / "b", over=over, aggregate=kind, scale=scale, **shared)
+    entries, texts = Entries.read_apart(open_corpus(home / "corpus"), over)
+    assert len(texts) == len(entries) == 200 + 50 * (over == "both")
+    encoder = Encoder.load(home / "encoder")
+    vectors = encoder.embed(texts).astype(np.float16).astype(np.float32)
+    opened = open_retriever(tmp_path / "b")
+    assert isinstance(opened, DenseRetriever)
+    assert opened.aggregate == Aggregate(kind, scale or 20.0)
+    for vector, hits in zip(encoder.embed(QUERIES), opened.search_batch(QUERIES, 7), strict=True):
+        near = vectors @ vector
+        wanted = slow(entries, near.tolist(), opened.aggregate)
+        best = sorted(wanted.values(), reverse=True)[:7]
+        assert [hit.score for hit in hits] == pytest.approx(best, abs=2e-4)
+        assert [hit.score for hit in hits] == pytest.approx([wanted[hit.doc_id] for hit in hits], abs=2e-4)
+        for hit in hits:
+            number = list(entries.doc_ids).index(hit.doc_id)
+            rows = [
+                row
+                for row in range(len(entries))
+                if number in entries.documents[slice(*entries.offsets[row : row + 2])]
+            ]
+            nearest = max(rows, key=lambda row: near[row])
+            assert hit.docid == entries.spelling(nearest)
+    assert opened.search_batch(QUERIES, 0) == [[] for _ in QUERIES]
+    assert len(opened.search(QUERIES[0], 1000)) == 50
+
+
+def test_dev_selects_the_aggregate(home: Path, tmp_path: Path) -> None:
+    shared: dict[str, Any] = {"encoder": home / "encoder", "cache": home / "cache"}
+    facts = build_dense(home / "corpus", tmp_path / "auto", **shared)
+    dev = read_queries(open_corpus(home / "corpus"), "dev")
+    figures = {}
+    for i, one in enumerate(options()):
+        build_dense(home / "corpus", tmp_path / str(i), aggregate=one.kind, scale=one.scale, **shared)
+        found = open_retriever(tmp_path / str(i)).search_batch(dev.texts)
+        ranks = reciprocal_ranks([[hit.doc_id for hit in row] for row in found], dev.relevant, 10)
+        figures[one] = float(ranks.mean())
+    assert len(set(figures.values())) > 2  # there is something to choose
+    chosen = open_retriever(tmp_path / "auto")
+    assert isinstance(chosen, DenseRetriever)
+    assert figures[chosen.aggregate] == max(figures.values()) == pytest.approx(facts["dev"]["MRR@10"])
+    assert facts["dev"]["MRR@10 cross-validated"] <= facts["dev"]["MRR@10"]
+    assert describe(tmp_path / "auto") == f"dense (docids, {chosen.aggregate}, zero-shot)"
+    manifest = json.loads((tmp_path / "auto" / "manifest.json").read_text())
+    assert manifest["options"]["aggregate"] == chosen.aggregate.to_dict()
+    write_small(tmp_path / "corpus", splits=("train",))
+    build_dense(tmp_path / "corpus", tmp_path / "no dev", encoder=home / "encoder")
+    assert describe(tmp_path / "no dev") == "dense (docids, max, zero-shot)"
 
 
 @pytest.mark.parametrize("over", ["docids", "text"])
@@ -61,7 +138,9 @@ def test_a_query_that_is_a_docid_finds_all_it_names(home: Path) -> None:
 
 
 def test_a_graph_is_near(home: Path, tmp_path: Path) -> None:
-    build_dense(home / "corpus", tmp_path / "g", encoder=home / "encoder", index="hnsw", cache=home / "cache")
+    build_dense(
+        home / "corpus", tmp_path / "g", encoder=home / "encoder", index="hnsw", cache=home / "cache", aggregate="max"
+    )
     found, wanted = (open_retriever(path).search_batch(QUERIES) for path in (tmp_path / "g", home / "docids"))
     same = [one == other for rows in zip(found, wanted, strict=True) for one, other in zip(*rows, strict=True)]
     assert np.mean(same) > 0.9
@@ -106,8 +185,12 @@ def test_damage_is_told_in_one_line(home: Path, tmp_path: Path) -> None:
 
 def test_what_is_wrong(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = home / "corpus"
-    with pytest.raises(PixnarError, match="over 'both' is not possible for dense"):
-        build_dense(corpus, tmp_path / "x", over="both")
+    with pytest.raises(PixnarError, match="over 'joined' is not possible for dense"):
+        build_dense(corpus, tmp_path / "x", over="joined")
+    with pytest.raises(PixnarError, match="aggregate 'sum' is not possible"):
+        build_dense(corpus, tmp_path / "x", aggregate="sum")
+    with pytest.raises(PixnarError, match="scale -1 is not possible"):
+        build_dense(corpus, tmp_path / "x", scale=-1)
     with pytest.raises(PixnarError, match="index 'tree' is not possible"):
         build_dense(corpus, tmp_path / "x", index="tree")
     with pytest.raises(PixnarError, match="cannot load the encoder"):

@@ -22,8 +22,10 @@ def test_every_row_is_there(tmp_path: Path) -> None:
     assert found["facts"]["with ranking loss"]["steps"] == 3
     rows = found["rows"]
     for name in (
-        "BM25, docids, max",
-        "dense, zero-shot, docids, max",
+        "BM25, docids",
+        "dense, docids",
+        "hybrid of dense and BM25",
+        "hybrid, rank fusion",
         "paper-like: random phrase vectors, no bias, log P",
         "+ prior correction",
         "+ copy term",
@@ -33,5 +35,13 @@ def test_every_row_is_there(tmp_path: Path) -> None:
         "word-pieces, no copy, equal steps",
     ):
         assert all(0 <= value <= 1 for value in rows[name].values()), name
+    ranks_by = found["facts"]["ranks by"]
+    assert ranks_by.keys() == rows.keys()
+    assert "BM25 (" in ranks_by["hybrid of dense and BM25"]
+    assert ranks_by["hybrid of dense and BM25"].startswith("dense (text and docids, ")
+    assert " · docids" in ranks_by["with fusion"]
+    assert 0 <= found["facts"]["p, with fusion against hybrid of dense and BM25"] <= 1
+    alone = max(rows["BM25, best form on dev"]["MRR@10"], rows["dense, text + docids"]["MRR@10"])
+    assert rows["hybrid of dense and BM25"]["MRR@10"] >= alone - 1e-9  # either alone is one of its options
     assert rows["with fusion"]["MRR@10"] >= rows["+ phrases of the text as evidence"]["MRR@10"] - 1e-9
     assert rows["+ copy term"]["MRR@10"] > 0.5  # the queries share two words with the right document

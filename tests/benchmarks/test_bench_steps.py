@@ -1,4 +1,4 @@
-"""The benchmarks of the model's steps and of the hybrid run through on a small corpus."""
+"""The benchmark of the model's steps runs through on a small corpus."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from pixnar.benchmarks import hybrid, steps
-
-from pixnar.fit import fit
-from pixnar.recipe import Recipe, override
+from pixnar.benchmarks import steps
 
 from ..fit.corpora import write_small
 
@@ -26,14 +23,3 @@ def test_every_step_is_there(tmp_path: Path) -> None:
         assert 0 <= found["rows"][name][0]["MRR@10"] <= 100, name
     assert found["rows"]["solved"][0]["MRR@10"] > 30  # the queries share two words with the right document
     assert found["curves"]["+ ranked"][0][-1]["at"] > 0
-
-
-@pytest.mark.slow
-def test_an_index_beside_the_hybrid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_small(tmp_path / "small", 20, 4, splits=("dev", "test"))
-    recipe = override(Recipe(), ["train.steps=3", "shortlist.learn=false", "train.patience=0"])
-    fit(tmp_path / "small", tmp_path / "index", recipe, cache=tmp_path / "cache", threads=1)
-    hybrid.main(str(tmp_path / "small"), tmp_path / "index", queries=20)
-    said = capsys.readouterr().out
-    assert "hybrid: dense" in said
-    assert "pixnar, docids" in said

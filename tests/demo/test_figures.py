@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from pixnar.baselines import describe
 from pixnar.corpus import Corpus, open_corpus
 from pixnar.demo import figures
 from pixnar.demo.examples import why
@@ -47,7 +49,14 @@ def test_each_system_is_measured_once(home: Path, monkeypatch: pytest.MonkeyPatc
     console.print(made.table())
     shown = console.export_text().splitlines()
     assert shown[0].split() == [*MEASURES, "ms", "a", "query"]
-    assert [line[:6] for line in shown[1:]] == ["pixnar", "pixnar", "BM25 o", "dense,"]
+    assert [line.split("  ")[0] for line in shown[1:]] == [system.name for system in made.systems]
+    assert [system.folder.name for system in made.systems] == ["index", "index", "bm25", "dense", "hybrid", "rrf"]
+    assert all("±" in line for line in shown[1:])
+    sources = dict(line.split(": ", 1) for line in made.sources())
+    assert sources["BM25"].startswith("BM25 (")
+    assert sources["hybrid of both"].startswith("dense (docids, ")
+    assert sources["rank fusion of both"].startswith("reciprocal ranks (constant ")
+    assert sources["pixnar, docids alone"].startswith("docids (")
     rows = json.loads((home / "figures.json").read_text())
     assert all(row["queries"] == QUERIES and row["ms"] > 0 for row in rows.values())
     assert all(0 <= row["figures"][measure] <= 1 for row in rows.values() for measure in MEASURES)
@@ -58,16 +67,17 @@ def test_each_system_is_measured_once(home: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(figures, "evaluate", never)
     monkeypatch.setattr(figures, "build_bm25", never)
     monkeypatch.setattr(figures, "build_dense", never)
+    monkeypatch.setattr(figures, "build_hybrid", never)
     again = Figures(home, QUERIES)
     assert not again.missing
     again.measure(corpus)
     build_baselines(home, corpus, "another encoder")
     assert again.rows == rows
-    assert len(Figures(home, QUERIES + 1).missing) == 4  # other queries are other figures
+    assert len(Figures(home, QUERIES + 1).missing) == 6  # other queries are other figures
 
 
 def test_an_interrupted_measurement_goes_on(home: Path, tmp_path: Path) -> None:
-    for name in ("index", "bm25", "dense"):
+    for name in ("index", *figures.BASELINES):
         (tmp_path / name).symlink_to(home / name)
     corpus = open_corpus(home / "corpus")
 
@@ -87,7 +97,37 @@ def test_an_interrupted_measurement_goes_on(home: Path, tmp_path: Path) -> None:
     rest.measure(corpus)
     assert json.loads((tmp_path / "figures.json").read_text()).items() >= kept.items()
     (tmp_path / "figures.json").write_text("half a fi")
-    assert len(Figures(tmp_path, QUERIES).missing) == 4
+    assert len(Figures(tmp_path, QUERIES).missing) == 6
+
+
+def test_a_row_says_its_sources_weights_and_training(home: Path, tmp_path: Path) -> None:
+    """Weights are those of the manifest, over their scales and relative to docids; step 0 is untrained."""
+    (tmp_path / "index").symlink_to(home / "index")
+    content = json.loads((home / "index" / "manifest.json").read_text())
+    for best_step in (0, 2):
+        fusion = {"weights": {"docids": 1.0, "own": 0.5, "dense": 2.0}, "scales": {"docids": 2.0, "own": 4.0}}
+        rule = content["rule"] | {"aggregate": 3, "copy": 0.25}
+        changed = {"facts": content["facts"] | {"best_step": best_step}, "fusion": fusion, "rule": rule}
+        other = tmp_path / f"index{best_step}"
+        shutil.copytree(home / "index", other)
+        (other / "manifest.json").write_text(json.dumps(content | changed))
+        said, _, untrained = describe(other).partition("; ")
+        assert said == (
+            "docids (log-sum-exp of the best 3, copy 0.25) + 0.25 · lexical BM25 of words and phrases + 4 · dense"
+        )
+        assert untrained == ("" if best_step else "untrained: the best step on dev is step 0")
+    assert describe(home / "index", "docids").startswith("docids (")
+
+
+def test_older_baselines_are_built_again(home: Path, tmp_path: Path) -> None:
+    for name in figures.BASELINES:
+        shutil.copytree(home / name, tmp_path / name)
+    older = json.loads((tmp_path / "bm25" / "manifest.json").read_text()) | {"version": 1}
+    (tmp_path / "bm25" / "manifest.json").write_text(json.dumps(older))
+    before = (tmp_path / "dense" / "manifest.json").stat().st_ino
+    build_baselines(tmp_path, open_corpus(home / "corpus"), str(home / "encoder"))
+    assert figures.is_built(tmp_path / "bm25")
+    assert (tmp_path / "dense" / "manifest.json").stat().st_ino == before
 
 
 @pytest.mark.parametrize("sources", ["all", "docids"])

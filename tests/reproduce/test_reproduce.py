@@ -76,8 +76,17 @@ def test_rows_say_what_an_index_says(home: Path, asked: list[tuple[str, bool]]) 
     grid = json.loads((home / "out" / "table1.json").read_text())
     rows = {row[0]: row for row in grid["grids"][0]["rows"]}
     assert {"BM25, docids joined", "dense, fine-tuned", "CLOVERv2", "CLOVERv2, l1 only"} <= set(rows)
+    assert {"hybrid", "hybrid, rank fusion", "hybrid, fine-tuned dense", "dense, text and docids"} <= set(rows)
+    ranks_by = {label: row[-1] for label, row in rows.items()}
+    assert all(label.startswith(("CLOVER", "PIXNAR")) or "(" in ranks_by[label] for label in rows)
+    assert ranks_by["hybrid"].startswith("dense (text and docids, ")
+    assert "reciprocal ranks (constant " in ranks_by["hybrid, rank fusion"]
+    assert any(word in ranks_by["hybrid, fine-tuned dense"] for word in ("fine-tuned, step", "untrained: the best"))
+    assert grid["data"]["hybrid"]["ranks by"] == ranks_by["hybrid"]
     made = sorted((home / "out" / "work" / "indexes").glob("pixnar-*"))
     by_score = {Index.load(folder).engine.scorer.rule.score: folder for folder in made}
+    pieces = [Index.load(path) for path in (home / "out" / "work" / "indexes").glob("cloverv2-*")]
+    assert {index.engine.scorer.rule.score for index in pieces} == {"composed", "probability"}
     assert len(made) == len(by_score) == 2  # our recipe, and table 4 with the score that is a softmax
     whole = by_score["composed"]
     corpus = open_corpus(home / "small")
@@ -111,8 +120,7 @@ def test_orders_are_those_of_the_indexes(home: Path, asked: list[tuple[str, bool
             found = [[hit.doc_id for hit in hits] for hits in index.search_batch(queries.texts, 10)]
             reached.append(mrr_at(found, queries.relevant, 10))
     assert reached == [pytest.approx(told["phrases, slot by slot"]["figures"]["MRR@10"], abs=1e-9)]
-    again = json.loads((home / "out" / "table3.json").read_text())["data"]["word-pieces"]  # dev's choice: shared
-    assert told["word-pieces (CLOVERv2), as dev chooses"]["figures"] == again["figures"]
+    again = json.loads((home / "out" / "table1.json").read_text())["data"]["CLOVERv2, the paper's three losses"]
     judged = [path.stem.rpartition("-")[2] for path in (home / "out" / "work" / "judged").glob("*.json")]
     assert len(set(judged)) == len(judged)  # asked once, whatever tables call it
     assert told["phrases, slot by slot"]["facts"]["steps"] == again["facts"]["steps"]
@@ -218,7 +226,7 @@ def test_without_fine_tuning(home: Path, asked: list[tuple[str, bool]]) -> None:
         after = json.loads((home / "out" / "table1.json").read_text())
     finally:
         reproduce(["table1"], plan(home, split="test"), say=lambda _: None)
-    assert {*before} - {*after["data"]} == {"dense, fine-tuned"}
+    assert {*before} - {*after["data"]} == {"dense, fine-tuned", "hybrid, fine-tuned dense"}
     assert all(row["figures"] == before[label]["figures"] for label, row in after["data"].items())
     assert "No dense, fine-tuned: --no-tuned." in after["notes"]
 

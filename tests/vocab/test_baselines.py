@@ -15,6 +15,7 @@ from pixnar.errors import FileFormatError, VocabularyError
 from pixnar.vocab.baselines import TokenizerVocabulary, bpe_tokenizer
 from pixnar.vocab.normalize import normalize
 from pixnar.vocab.protocol import TargetVocabulary
+from pixnar.vocab.tokenizer_json import byte_values
 
 DOCIDS = [
     f"{opening} {count} {what}"
@@ -65,6 +66,22 @@ def test_keeps_the_protocol(method: str) -> None:
     assert np.array_equal(batch.ids, vocabulary.encode_batch(DOCIDS, threads=1).ids)
     for text, ids in zip(DOCIDS, batch.rows(), strict=True):
         assert np.array_equal(vocabulary.encode(text), ids)
+
+
+@pytest.mark.parametrize("method", ["bpe", "unigram"])
+def test_punctuation_is_split_from_words(method: str) -> None:
+    """However often signs stand beside a word, they are tokens of their own; a blank goes with what follows it."""
+    texts = ["tar -xf file.tar.gz", "don't file_name?!", "über-groß, naïve (2)"] * 20
+    train = TokenizerVocabulary.train_bpe if method == "bpe" else TokenizerVocabulary.train_unigram
+    vocabulary = train(texts, 600, weighted=True)
+    for token in range(len(vocabulary)):
+        raw = vocabulary.tokenizer.id_to_token(token)
+        assert raw is not None
+        text = bytes(map(byte_values().__getitem__, raw)).decode("utf-8", "ignore").removeprefix(" ")
+        assert len({character.isalnum() for character in text}) < 2, text
+    assert vocabulary.decode(vocabulary.encode(texts[0])) == texts[0]
+    whole = train(texts, 600, whitespace=False, weighted=True)
+    assert len(whole.encode(texts[0])) < len(vocabulary.encode(texts[0]))
 
 
 @pytest.mark.parametrize("method", KINDS)

@@ -1,15 +1,20 @@
-"""baselines: what one would use instead, each behind the same `Retriever`: BM25, dense retrieval, word-piece models."""
+"""baselines: BM25, dense retrieval and hybrids of both, each behind the same `Retriever`."""
 
 from pixnar.baselines.bm25 import Bm25Retriever
-from pixnar.baselines.build import build_bm25, build_dense
+from pixnar.baselines.build import build_bm25, build_dense, build_hybrid
 from pixnar.baselines.dense import DenseRetriever
+from pixnar.baselines.describe import describe
 from pixnar.baselines.folder import is_baseline, open_baseline, open_retriever, verify
+from pixnar.baselines.hybrid import HybridRetriever
 
 __all__ = [
     "Bm25Retriever",
     "DenseRetriever",
+    "HybridRetriever",
     "build_bm25",
     "build_dense",
+    "build_hybrid",
+    "describe",
     "is_baseline",
     "open_baseline",
     "open_retriever",

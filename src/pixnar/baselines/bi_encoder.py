@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,18 +22,19 @@ from pixnar.evaluate.metrics import mrr_at
 from pixnar.evaluate.queries import Queries
 from pixnar.model.encoder import Encoder
 from pixnar.progress import Progress
+from pixnar.train import checkpoint
+from pixnar.train.flatten import flatten, restore
 from pixnar.train.loop import pick_device, schedule
 from pixnar.train.names import Names
 from pixnar.train.pairs import Epoch
 
-_TIMED_STEPS = 4  # after which a budget in minutes becomes a number of steps
-_LATE = 1.3  # a run ends when it has taken so many times its minutes
+_SAVE_SECONDS = 120.0  # between checkpoints, at most
 _LENGTH = 1.0  # gradients are cut to
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """The dials of a run; the first of `minutes` and `steps` that is reached ends it, 0 is no limit."""
+    """The settings of a run; the first of `minutes` and `steps` that is reached ends it, 0 is no limit."""
 
     minutes: float = 0.0  # for training, without the checks on dev
     steps: int = 0
@@ -44,7 +49,7 @@ class Tuning:
     device: str = "auto"
 
     def check(self) -> None:
-        """Raise where a dial is not possible."""
+        """Raise where a setting is not possible."""
         if not (self.minutes > 0 or self.steps > 0):
             raise PixnarError("fine-tuning would never end: give minutes or steps")
         for name, least in (("batch", 2), ("checks", 1), ("seed", 0), ("minutes", 0), ("steps", 0)):
@@ -74,15 +79,20 @@ def fine_tune(
     dev: Queries,
     tuning: Tuning,
     *,
+    folder: Path,
+    of: Any = None,
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Tuned:
     """Train `encoder` in place to find `entries` with these texts, and leave the best weights in it.
 
-    Entries are the docids of `names`, or one text per document. With steps alone, the same seed gives the same weights.
+    Entries are the docids of `names`, one text per document, or both. With steps alone, the same seed gives the same
+    weights. Checkpoints go to `folder`; a run that finds some there resumes, if `of` (what it learns from, as JSON) and
+    `tuning` are the same, and begins again otherwise.
     """
     tuning.check()
-    return _Run(encoder, names, entries, texts, dev, tuning, progress, say or (lambda _: None)).go()
+    run = _Run(encoder, names, entries, texts, dev, tuning, progress, say or (lambda _: None))
+    return run.go(folder, [of, asdict(tuning)])
 
 
 class _Run:
@@ -113,44 +123,97 @@ class _Run:
             )
         self.judge = Judge(entries, texts, dev.first(tuning.dev_queries), tuning.dev_entries, tuning.seed)
         self.optimizer = torch.optim.AdamW(encoder.parameters(), lr=tuning.learning_rate, weight_decay=0.01)
-        self.best: dict[str, Tensor] | None = None
-        self.best_step, self.start, self.value = 0, float("nan"), float("nan")
-        self._checked = -1
+        self.state: dict[str, Any] = {
+            "done": 0,
+            "spent": 0.0,  # seconds of training, without the checks on dev
+            "checks": 0,
+            "start": math.nan,
+            "best": math.nan,
+            "best_step": 0,
+        }
+        self.folder, self.of = Path(), None
+        self._kept, self._saved = -1, 0.0
 
-    def go(self) -> Tuned:
-        self._check(0)
-        total, done, spent, timed = self.tuning.steps, 0, 0.0, 0.0
-        limit = 60 * self.tuning.minutes
-        while not (total and done >= total) and not (limit and spent > _LATE * limit):
+    def go(self, folder: Path, of: Any) -> Tuned:
+        """From the start or the last checkpoint to the end."""
+        self.folder, self.of = folder, json.loads(json.dumps(of))
+        self._resume()
+        self._saved = time.monotonic()
+        while True:
+            part, checks = self._part(), int(self._part() * self.tuning.checks)
+            if part >= 1 or not self.state["done"] or checks > self.state["checks"]:
+                self.state["checks"] = checks
+                self._check()
+            elif time.monotonic() - self._saved > _SAVE_SECONDS:
+                self._save()
+            if part >= 1:
+                break
             began = time.monotonic()
-            loss = self._step(done, total)
-            took = time.monotonic() - began
-            spent, done = spent + took, done + 1
-            timed += took if done > _TIMED_STEPS // 2 else 0.0  # the first steps are slow
-            if limit and done == _TIMED_STEPS:
-                planned = int((limit - spent) / (timed / (done - _TIMED_STEPS // 2)))
-                total = min([done + max(0, planned), *([total] if total else [])])
-            if self.progress:
-                left = f", {spent / done * (total - done):.0f} s left" if total else ""
-                self.progress(f"fine-tuning: loss {loss:.3f}{left}", done, total)
-            if total and (done == total or done % -(-total // self.tuning.checks) == 0):
-                self._check(done)
-        self._check(done)  # where the clock has ended it
-        if self.best is not None:
-            self.encoder.load_state_dict(self.best)
-        if len(self.judge) and not self.best_step:
-            self.say(f"fine-tuning: {done} steps brought nothing better on dev; the encoder stays as it came")
+            loss = self._step(self.state["done"], part)
+            self.state["done"] += 1
+            self.state["spent"] += time.monotonic() - began
+            self._report(loss)
+        done, best_step = self.state["done"], self.state["best_step"]
+        if len(self.judge):
+            found = checkpoint.best(folder)
+            assert found is not None
+            self._put(checkpoint.load(found)[0])
+            if not best_step:
+                self.say(f"fine-tuning: {done} steps brought nothing better on dev; the encoder stays as it came")
         self.encoder.cpu().eval()
-        return Tuned(done, self.best_step if len(self.judge) else done, self.start, self.value, len(self.judge.rows))
+        kept = best_step if len(self.judge) else done
+        return Tuned(done, kept, self.state["start"], self.state["best"], len(self.judge.rows))
 
-    def _step(self, done: int, total: int) -> float:
+    def _part(self) -> float:
+        """How much of the run is done: by its steps, or by its minutes if they run out first."""
+        tuning = self.tuning
+        by_steps = self.state["done"] / tuning.steps if tuning.steps else 0.0
+        return max(by_steps, self.state["spent"] / (60 * tuning.minutes) if tuning.minutes else 0.0)
+
+    def _report(self, loss: float) -> None:
+        if self.progress:
+            done, part = self.state["done"], self._part()
+            left = self.state["spent"] * (1 / max(part, 1e-9) - 1)
+            total = self.tuning.steps or max(done, int(done / max(part, 1e-9)))
+            self.progress(f"fine-tuning: loss {loss:.3f}, {max(left, 0):.0f} s left", done, total)
+
+    def _resume(self) -> None:
+        """Take up the last checkpoint of the same run; those of another are removed."""
+        found = checkpoint.latest(self.folder)
+        if found is None:
+            return
+        tensors, state = checkpoint.load(found)
+        if state.pop("of") != self.of:
+            self.say("fine-tuning: the checkpoints found are of other settings or another corpus; starting again")
+            shutil.rmtree(self.folder)
+            return
+        optimizer = {name[10:]: value for name, value in tensors.items() if name.startswith("optimizer.")}
+        self.optimizer.load_state_dict(restore(optimizer, state.pop("optimizer")))
+        self._put(tensors)
+        self.state = {name: math.nan if value is None else value for name, value in state.items()}
+        self._kept = self.state["done"]
+        if self.state["best_step"] == self._kept and len(self.judge):
+            checkpoint.mark_best(self.folder, self._kept)  # a kill may have come between saving and marking
+        self.say(f"fine-tuning: resumed at step {self._kept:,}")
+
+    def _put(self, tensors: dict[str, Tensor]) -> None:
+        self.encoder.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("model.")})
+
+    def _save(self) -> None:
+        self._saved = time.monotonic()
+        optimizer, rest = flatten(self.optimizer.state_dict())
+        tensors = {f"model.{name}": value for name, value in self.encoder.state_dict().items()}
+        tensors |= {f"optimizer.{name}": value for name, value in optimizer.items()}
+        known = {name: None if math.isnan(value) else value for name, value in self.state.items()}
+        checkpoint.save(self.folder, self.state["done"], tensors, known | {"optimizer": rest, "of": self.of})
+
+    def _step(self, done: int, part: float) -> float:
         tuning, encoder = self.tuning, self.encoder
         encoder.train()
         torch.manual_seed((tuning.seed * 1_000_003 + done) % 2**63)  # dropout: the same in every run
         inputs, targets, others = self.sides.batch(self.pairs.batch(done, tuning.batch))
-        part = done / total if total else 0.0
         for group in self.optimizer.param_groups:
-            group["lr"] = tuning.learning_rate * schedule(done, part, total, tuning.warmup, "linear")
+            group["lr"] = tuning.learning_rate * schedule(done, part, tuning.steps, tuning.warmup, "linear")
         if len(inputs) < 2:
             return 0.0
         left, right = (encoder(*encoder.padded(encoder.pieces(side))) for side in (inputs, targets))
@@ -164,18 +227,24 @@ class _Run:
         self.optimizer.step()
         return float(loss.detach())
 
-    def _check(self, step: int) -> None:
-        """Measure on dev, and keep the weights if they are the best so far."""
-        if not len(self.judge) or step == self._checked:
+    def _check(self) -> None:
+        """Measure on dev and save; the best weights so far are marked."""
+        step = self.state["done"]
+        if step == self._kept:
             return
-        self._checked = step
-        value = self.judge(self.encoder, self.progress)
-        self.say(f"fine-tuning: step {step:,}, dev MRR@10 {value:.4f} {self.judge.words}")
-        if step == 0:
-            self.start = value
-        if step == 0 or value > self.value:
-            self.value, self.best_step = value, step
-            self.best = {name: part.detach().cpu().clone() for name, part in self.encoder.state_dict().items()}
+        self._kept = step
+        better = False
+        if len(self.judge):
+            value = self.judge(self.encoder, self.progress)
+            self.say(f"fine-tuning: step {step:,}, dev MRR@10 {value:.4f} {self.judge.words}")
+            if not step:
+                self.state["start"] = value
+            better = not step or value > self.state["best"]
+            if better:
+                self.state["best"], self.state["best_step"] = value, step
+        self._save()
+        if better:
+            checkpoint.mark_best(self.folder, step)
 
 
 class _Sides:
@@ -183,28 +252,37 @@ class _Sides:
 
     def __init__(self, names: Names, entries: Entries, texts: Sequence[str]) -> None:
         self.inputs, self.texts = names.inputs, texts
-        self.by_docid = entries.spellings is not None
-        if self.by_docid and list(texts) != list(names.docids):
+        self.docids = 0 if entries.spellings is None else len(names.docids)  # entries that are docids come first
+        if list(texts[: self.docids]) != list(names.docids[: self.docids]):
             raise ValueError("the entries are not the docids that the pairs are drawn from")
         number = {doc_id: i for i, doc_id in enumerate(entries.doc_ids)}
-        self.entry = np.array([number.get(doc_id, -1) for doc_id in names.doc_ids], np.int64)  # of each document
+        self.document = np.array([number.get(doc_id, -1) for doc_id in names.doc_ids], np.int64)  # among the entries'
+        text_of = np.full(len(entries.doc_ids) + 1, -1, np.int64)
+        text_of[entries.documents[entries.offsets[self.docids :][:-1]]] = np.arange(self.docids, len(entries))
+        self.text = text_of[self.document]  # the entry that is the text of each document; -1 if it has none
         self.input_names, self.input_documents = names.names()
-        self.offsets, self.documents, self.n_documents = entries.offsets, entries.documents, len(entries.doc_ids)
+        self.offsets, self.documents = entries.offsets, entries.documents
 
     def targets(self, batch: Epoch) -> Ints:
-        """The entry that each input should find; -1 if its document has none."""
-        return batch.targets if self.by_docid else self.entry[batch.documents]
+        """The entry that each input should find; -1 if its document has none. Of both kinds, texts are every other."""
+        text = self.text[batch.documents]
+        if not self.docids:
+            return text
+        every_other = (np.arange(len(text)) % 2 == 1) & (text >= 0)
+        return np.where(every_other, text, batch.targets)
 
     def usable(self, batch: Epoch) -> NDArray[np.bool_]:
         """Pairs of two different texts."""
-        return self.targets(batch) >= 0 if not self.by_docid else batch.inputs != batch.targets
+        targets = self.targets(batch)
+        different: NDArray[np.bool_] = (targets >= self.docids) | (targets != batch.inputs)
+        return different & (targets >= 0)
 
     def batch(self, batch: Epoch) -> tuple[list[str], list[str], NDArray[np.bool_]]:
         """Inputs, targets, and [i, j] where target j names a document that input i names, too, and is not its own."""
         used = self.usable(batch)
         inputs, targets = batch.inputs[used], self.targets(batch)[used]
         first, last = (np.searchsorted(self.input_names, inputs, side=side) for side in ("left", "right"))
-        left = [self.entry[self.input_documents[a:b]] for a, b in zip(first, last, strict=True)]
+        left = [self.document[self.input_documents[a:b]] for a, b in zip(first, last, strict=True)]
         right = [self.documents[self.offsets[row] : self.offsets[row + 1]] for row in targets]
         known, places = np.unique(np.concatenate([*left, *right, np.zeros(0, np.int64)]), return_inverse=True)
         sides = np.zeros((2 * len(inputs), len(known)), np.float32)

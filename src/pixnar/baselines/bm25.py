@@ -9,57 +9,95 @@ from typing import Any
 
 import numpy as np
 
-from pixnar.baselines.entries import DOCIDS, Entries, Found, Ints
+from pixnar.baselines.bm25_settings import choose_settings
+from pixnar.baselines.entries import DOCIDS, Entries, Floats, Found, Ints
+from pixnar.baselines.scored import AllScores
 from pixnar.corpus import Corpus
 from pixnar.errors import CorpusError, FileFormatError, MissingExtraError, PixnarError
+from pixnar.evaluate.queries import Queries
+from pixnar.evidence.atoms import words
 from pixnar.progress import Progress
 from pixnar.search import Hit
 from pixnar.vocab import normalize
 
-K1, B = 1.5, 0.75
+NO_QUERIES = Queries([], [], [])
 _WORDS = "bm25"  # the folder that bm25s writes
 
 
 class Bm25Retriever:
     """BM25 over docids (a document is as good as its best one), over docids joined, over text, or over both.
 
-    Words are those of bm25s, without stop words or stemming; documents that share no word with a query are not found.
+    Words are those of an index, without stop words or stemming; documents that share no word with a query are not
+    found.
     """
 
-    def __init__(self, entries: Entries, words: Any) -> None:
-        self.entries, self._words, self._library = entries, words, _bm25s()
+    def __init__(self, entries: Entries, library_index: Any, figures: dict[str, float] | None = None) -> None:
+        self.entries, self._index = entries, library_index
+        self.figures = figures or {}  # on dev, where k1 and b were chosen
+
+    @property
+    def k1(self) -> float:
+        """How soon a word's repeats stop counting."""
+        return float(self._index.k1)
+
+    @property
+    def b(self) -> float:
+        """How much long entries are held back."""
+        return float(self._index.b)
 
     @classmethod
     def build(
-        cls, corpus: Corpus, over: str = DOCIDS, *, k1: float = K1, b: float = B, progress: Progress | None = None
+        cls,
+        corpus: Corpus,
+        over: str = DOCIDS,
+        *,
+        k1: float | None = None,
+        b: float | None = None,
+        dev: Queries = NO_QUERIES,
+        progress: Progress | None = None,
     ) -> Bm25Retriever:
-        """Index a corpus."""
-        if not (k1 >= 0 and 0 <= b <= 1 and np.isfinite(k1)):
+        """Index a corpus; what is not given of k1 and b is chosen on `dev`."""
+        if not (0 <= (k1 or 0) < np.inf and 0 <= (b or 0) <= 1):
             raise PixnarError(f"k1 {k1} and b {b} are not possible: give k1 of 0 or more and b from 0 to 1")
         library = _bm25s()
         entries, texts = Entries.read(corpus, over, progress)
         if progress:
             progress("indexing words", 0, 0)
-        tokens = library.tokenize(texts, stopwords=[], show_progress=False)
-        if not tokens.vocab:
-            raise CorpusError(f"{corpus.name} has no words of two letters or more to index: use another baseline")
-        words = library.BM25(k1=k1, b=b)
-        words.index(tokens, show_progress=False)
-        return cls(entries, words)
+        vocabulary: dict[str, int] = {}
+        tokens = [[vocabulary.setdefault(word, len(vocabulary)) for word in words(text)] for text in texts]
+        if not vocabulary:
+            raise CorpusError(f"{corpus.name} has no words to index: use another baseline")
+        if progress:
+            progress("choosing k1 and b on dev", 0, 0)
+        chosen_k1, chosen_b, figures = choose_settings(tokens, vocabulary, entries, dev, k1, b)
+        made = library.BM25(k1=chosen_k1, b=chosen_b)
+        made.index((tokens, vocabulary), show_progress=False)
+        return cls(entries, made, figures)
+
+    def scored(self, query: str) -> AllScores:
+        """The scores of all documents: 0 for those that share no word with the query."""
+        scores = self._scores(query)
+        if self.entries.spellings is not None:
+            rows, begins = self.entries.by_document
+            scores = np.maximum.reduceat(scores[rows], begins[:-1])
+        return AllScores(scores)
+
+    def _scores(self, query: str) -> Floats:
+        """The score of every entry."""
+        ids = self._index.get_tokens_ids(words(normalize(query)))
+        if not ids:
+            return np.zeros(len(self.entries), np.float32)
+        try:
+            scores: Floats = self._index.get_scores_from_ids(ids)
+        except (IndexError, ValueError) as error:
+            raise FileFormatError(f"the BM25 index is damaged ({error}): copy or build the baseline again") from error
+        return scores
 
     def search(self, query: str, k: int = 10) -> list[Hit]:
         """The k best documents, or as many as share a word with the query."""
         if k < 1:
             return []
-        text = normalize(query)
-        tokens = self._library.tokenize([text], stopwords=[], return_ids=False, show_progress=False)[0]
-        ids = self._words.get_tokens_ids(tokens)
-        if not ids:
-            return []
-        try:
-            scores = self._words.get_scores_from_ids(ids)
-        except (IndexError, ValueError) as error:
-            raise FileFormatError(f"the BM25 index is damaged ({error}): copy or build the baseline again") from error
+        scores = self._scores(query)
         matching: Ints = np.flatnonzero(scores > 0)
         found = scores[matching]
 
@@ -80,22 +118,22 @@ class Bm25Retriever:
     def save(self, folder: Path) -> None:
         """Write entries and words into a folder."""
         self.entries.save(folder)
-        self._words.save(folder / _WORDS, show_progress=False)
+        self._index.save(folder / _WORDS, show_progress=False)
 
     @classmethod
     def load(cls, folder: Path) -> Bm25Retriever:
         """Open what `save` wrote."""
         library, entries = _bm25s(), Entries.load(folder)
         try:
-            words = library.BM25.load(folder / _WORDS, mmap=True, show_progress=False)
-            sound = words.scores["num_docs"] == len(entries)
+            made = library.BM25.load(folder / _WORDS, mmap=True, show_progress=False)
+            sound = made.scores["num_docs"] == len(entries)
         except Exception as error:  # whatever damaged JSON and arrays lead to
             raise FileFormatError(
                 f"{folder / _WORDS} is damaged ({error}): copy or build the baseline again"
             ) from error
         if not sound:
             raise FileFormatError(f"{folder / _WORDS} is not about {len(entries)} entries: build the baseline again")
-        return cls(entries, words)
+        return cls(entries, made)
 
 
 def _bm25s() -> Any:

@@ -3,60 +3,93 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pixnar.baselines.bm25 import K1, B, Bm25Retriever
+from pixnar.baselines.aggregate import AUTO, Aggregate, options
+from pixnar.baselines.bm25 import Bm25Retriever
+from pixnar.baselines.choice import DEV_QUERIES
 from pixnar.baselines.dense import ENCODER, FLAT, DenseRetriever, check_kind, faiss_library
-from pixnar.baselines.entries import DOCIDS, TEXT, Entries
-from pixnar.baselines.folder import BM25, DENSE, building, seal
-from pixnar.corpus import Corpus, open_corpus
+from pixnar.baselines.entries import BOTH, DOCIDS, JOINED, TEXT, Entries, Floats
+from pixnar.baselines.folder import BASELINE, BM25, DENSE, HYBRID, building, seal
+from pixnar.baselines.hybrid import BM25_FOLDER, DENSE_FOLDER, DEPTH, WEIGHTS, HybridRetriever, fusions
+from pixnar.corpus import Corpus, open_corpus, state_of
 from pixnar.encode import QueryEncoder
 from pixnar.errors import PixnarError
+from pixnar.evaluate.queries import read_queries
+from pixnar.index import manifest
 from pixnar.progress import Progress
 
 if TYPE_CHECKING:
     from pixnar.baselines.bi_encoder import Tuning
     from pixnar.model.encoder import Encoder
 
+Place = str | os.PathLike[str]
+
 PIECES = {DOCIDS: 64, TEXT: 256}
 """Word pieces of an entry that the encoder reads."""
 
+_FORMS = {DOCIDS: (DOCIDS, JOINED), TEXT: (TEXT,), BOTH: (DOCIDS, JOINED, TEXT, BOTH)}
+"""What BM25 may be where these are read; the dev split selects one, without it the last is taken."""
+
 
 def build_bm25(
-    corpus: str | os.PathLike[str] | Corpus,
-    folder: str | os.PathLike[str],
+    corpus: Place | Corpus,
+    folder: Place,
     *,
     over: str = DOCIDS,
-    k1: float = K1,
-    b: float = B,
+    k1: float | None = None,
+    b: float | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Write a BM25 baseline; facts about it."""
+    """Write a BM25 baseline; facts about it.
+
+    What is not given of k1 and b is chosen on dev, and with ``over="auto"`` the form as well.
+    """
     source = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
+    forms = _FORMS[_readable(source)] if over == AUTO else (over,)
     with building(Path(folder), overwrite=overwrite) as aside:
-        made = Bm25Retriever.build(source, over, k1=k1, b=b, progress=progress)
-        made.save(aside)
-        facts = _facts(made.entries)
-        seal(aside, BM25, {"over": over, "k1": k1, "b": b}, facts, source.name)
+        chosen, facts = _bm25(source, aside, forms, k1, b, progress)
+        seal(aside, BM25, chosen, facts, source.name)
     return facts
 
 
+def _bm25(
+    source: Corpus,
+    folder: Path,
+    forms: Sequence[str],
+    k1: float | None,
+    b: float | None,
+    progress: Progress | None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Write the form of BM25 that is best on dev; its options and facts."""
+    dev = read_queries(source, "dev", DEV_QUERIES)
+    made = {form: Bm25Retriever.build(source, form, k1=k1, b=b, dev=dev, progress=progress) for form in forms}
+    over = max(reversed(forms), key=lambda form: made[form].figures.get("MRR@10", 0.0))
+    best = made[over]
+    best.save(folder)
+    return {"over": over, "k1": best.k1, "b": best.b}, _facts(best.entries, best.figures)
+
+
 def build_dense(
-    corpus: str | os.PathLike[str] | Corpus,
-    folder: str | os.PathLike[str],
+    corpus: Place | Corpus,
+    folder: Place,
     *,
-    encoder: str | os.PathLike[str] | None = None,
+    encoder: Place | None = None,
     over: str = DOCIDS,
     index: str = FLAT,
+    aggregate: str = AUTO,
+    scale: float = 0.0,
     max_pieces: int = 0,
+    precision: str = "fp32",
     tuning: Tuning | None = None,
-    cache: str | os.PathLike[str] | None = None,
+    cache: Place | None = None,
     overwrite: bool = False,
     threads: int = 1,
     progress: Progress | None = None,
@@ -64,39 +97,144 @@ def build_dense(
 ) -> dict[str, Any]:
     """Write a dense baseline; facts about it. With `tuning` the encoder is fine-tuned first.
 
-    `encoder` is MiniLM where none is given; `cache` is where vectors of the encoder as it comes are kept.
+    `encoder` is MiniLM where none is given; `cache` is where vectors of the encoder as it comes are kept. `aggregate`
+    and `scale` make a document's score from those of its entries; `auto` and 0 are chosen on dev. An interrupted
+    fine-tuning resumes with the same output and settings.
     """
     from pixnar.model.encoder import MINILM, Encoder
     from pixnar.model.export import export_onnx
-    from pixnar.model.features import FeatureCache
 
-    if over not in PIECES:
-        raise PixnarError(f"over {over!r} is not possible for dense retrieval: give {' or '.join(PIECES)}")
+    aggregates = options(aggregate, scale)
+    for one in aggregates:
+        one.check()
     check_kind(index)
     faiss_library()  # or minutes would pass before it is missed
     if tuning:
         tuning.check()
     source = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
+    work = Path(folder).with_name(f".{Path(folder).name}.tuning")  # outlives a kill, unlike what `building` gives
     with building(Path(folder), overwrite=overwrite) as aside:
-        entries, texts = Entries.read(source, over, progress)
-        model = Encoder.load(encoder or MINILM, max_pieces=max_pieces or PIECES[over])
+        entries, texts = Entries.read_apart(source, over, progress)
+        model = Encoder.load(encoder or MINILM, max_pieces=max_pieces or PIECES.get(over, PIECES[TEXT]))
         if max_pieces > model.most_pieces:
             raise PixnarError(
                 f"{model.name} reads at most {model.most_pieces} word pieces, not {max_pieces}: give less"
             )
         model.max_pieces = min(model.max_pieces, model.most_pieces)
-        facts = _facts(entries)
-        if tuning:
-            facts |= _fine_tuned(source, model, entries, texts, tuning, progress, say)
+        tuned = _fine_tuned(source, model, entries, texts, tuning, work, progress, say) if tuning else {}
         kept = Path(cache) / "features" if cache and not tuning else None
-        vectors = FeatureCache(model, kept).vectors(texts, progress, f"encoding {over}").astype(np.float32)
+        vectors = _vectors(model, entries, texts, max_pieces, kept, precision, progress)
         export_onnx(model, aside / ENCODER)
-        DenseRetriever.over(entries, vectors, QueryEncoder.load(aside / ENCODER), kind=index, threads=threads).save(
-            aside
-        )
-        options = {"over": over, "index": index, "encoder": model.name, "max_pieces": model.max_pieces}
-        seal(aside, DENSE, options | {"tuning": asdict(tuning) if tuning else None}, facts, source.name)
+        made = DenseRetriever.over(entries, vectors, QueryEncoder.load(aside / ENCODER), kind=index, threads=threads)
+        dev = read_queries(source, "dev", DEV_QUERIES)
+        figures = made.choose_aggregate(aggregates[:1] if over == TEXT else aggregates, dev)
+        made.save(aside)
+        facts = _facts(entries, figures) | tuned
+        chosen = {
+            "over": over,
+            "index": index,
+            "aggregate": made.aggregate.to_dict(),
+            "encoder": model.name,
+            "max_pieces": model.max_pieces,
+            "precision": precision,
+            "tuning": asdict(tuning) if tuning else None,
+        }
+        seal(aside, DENSE, chosen, facts, source.name)
+    shutil.rmtree(work, ignore_errors=True)
     return facts
+
+
+def _vectors(
+    model: Encoder,
+    entries: Entries,
+    texts: list[str],
+    max_pieces: int,
+    cache: Path | None,
+    precision: str,
+    progress: Progress | None,
+) -> Floats:
+    """Vectors of all entries: docids, which an index has in the cache, and texts apart."""
+    from pixnar.model.features import FeatureCache
+
+    most, parts = model.max_pieces, []
+    docids = 0 if entries.spellings is None else sum(map(bool, entries.spellings))
+    for noun, some in ((DOCIDS, texts[:docids]), (TEXT, texts[docids:])):
+        if some:
+            model.max_pieces = min(max_pieces or PIECES[noun], most)
+            features = FeatureCache(model, cache, precision=precision)
+            parts.append(features.vectors(some, progress, f"encoding {noun}").astype(np.float32))
+    model.max_pieces = most
+    return np.concatenate(parts)
+
+
+def build_hybrid(
+    corpus: Place | Corpus,
+    folder: Place,
+    *,
+    over: str = AUTO,
+    fusion: str = WEIGHTS,
+    weight: float | None = None,
+    depth: int = DEPTH,
+    aggregate: str = AUTO,
+    scale: float = 0.0,
+    dense: Place | None = None,
+    bm25: Place | None = None,
+    encoder: Place | None = None,
+    precision: str = "fp32",
+    cache: Place | None = None,
+    overwrite: bool = False,
+    threads: int = 1,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Write a hybrid of dense retrieval and BM25; facts about it.
+
+    `dense` and `bm25` are baselines that are taken as they are; what is not given is built over docids, text or both
+    (`auto`: both where documents have text). Weight, aggregate and the form of BM25 are chosen on dev.
+    """
+    source = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
+    fused, aggregates = fusions(fusion, weight), options(aggregate, scale)
+    over = _readable(source) if over == AUTO else over
+    if over not in _FORMS:
+        raise PixnarError(f"over {over!r} is not possible for a hybrid: give {AUTO}, {', '.join(_FORMS)}")
+    with building(Path(folder), overwrite=overwrite) as aside:
+        one, other = aside / DENSE_FOLDER, aside / BM25_FOLDER
+        if bm25 is None:
+            other.mkdir()
+            chosen = _bm25(source, other, _FORMS[over], None, None, progress)
+            seal(other, BM25, *chosen, source.name)
+        else:
+            _copy(Path(bm25), other, BM25)
+        if dense is None:
+            shared: dict[str, Any] = {"encoder": encoder, "precision": precision, "cache": cache, "threads": threads}
+            build_dense(source, one, over=over, aggregate=aggregate, scale=scale, progress=progress, **shared)
+        else:
+            _copy(Path(dense), one, DENSE)
+        nearest, words = (manifest.read_manifest(side, BASELINE) for side in (one, other))
+        if nearest["options"]["over"] == TEXT:
+            aggregates = aggregates[:1]  # a document has one entry
+        made = HybridRetriever(DenseRetriever.load(one, threads=threads), Bm25Retriever.load(other), depth=depth)
+        known = Aggregate.from_dict(nearest["options"]["aggregate"])
+        made.dense.aggregate = known if aggregate == AUTO else aggregates[0]  # what stays without a dev split
+        figures = made.choose(aggregates, fused, read_queries(source, "dev", DEV_QUERIES), progress)
+        made.save(aside)
+        facts = {"documents": len(made.doc_ids), "entries": len(made.dense.entries), "dev": figures}
+        facts |= {name: value for name, value in nearest["facts"].items() if name == "fine_tuning"}
+        settings = {"fusion": made.fusion.to_dict(), "aggregate": made.dense.aggregate.to_dict(), "depth": depth}
+        seal(aside, HYBRID, settings | {"dense": nearest["options"], "bm25": words["options"]}, facts, source.name)
+    return facts
+
+
+def _readable(source: Corpus) -> str:
+    """`both` where a document has text, else `docids`."""
+    return BOTH if any(document.title or document.text for document in source.documents()) else DOCIDS
+
+
+def _copy(folder: Path, to: Path, kind: str) -> None:
+    """Take a baseline that is there as one side of a hybrid."""
+    found = manifest.read_manifest(folder, BASELINE)["kind"]
+    if found != kind:
+        raise PixnarError(f"{folder} is a {found} baseline: give one that pixnar baseline {kind} wrote")
+    shutil.copytree(folder, to)
 
 
 def _fine_tuned(
@@ -105,18 +243,20 @@ def _fine_tuned(
     entries: Entries,
     texts: list[str],
     tuning: Tuning,
+    work: Path,
     progress: Progress | None,
     say: Callable[[str], None] | None,
 ) -> dict[str, Any]:
     from pixnar.baselines.bi_encoder import fine_tune
-    from pixnar.evaluate.queries import read_queries
     from pixnar.train.names import read_names
 
     names, dev = read_names(source, progress), read_queries(source, "dev", tuning.dev_queries)
     if say and not len(dev):
         say("no dev split: the weights of the last step are kept, whatever they are worth")
-    return {"fine_tuning": asdict(fine_tune(model, names, entries, texts, dev, tuning, progress=progress, say=say))}
+    made_of = [state_of(source), model.fingerprint(), len(entries), entries.spellings is None]
+    run = fine_tune(model, names, entries, texts, dev, tuning, folder=work, of=made_of, progress=progress, say=say)
+    return {"fine_tuning": asdict(run)}
 
 
-def _facts(entries: Entries) -> dict[str, Any]:
-    return {"documents": len(entries.doc_ids), "entries": len(entries)}
+def _facts(entries: Entries, dev: dict[str, float]) -> dict[str, Any]:
+    return {"documents": len(entries.doc_ids), "entries": len(entries), "dev": dev}

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pixnar.baselines.entries import Entries, Floats, Found
+from pixnar.baselines.aggregate import MAX, Aggregate
+from pixnar.baselines.choice import choose, reciprocal_rank, relevant_numbers
+from pixnar.baselines.entries import Entries, Floats, Found, Ints
+from pixnar.baselines.scored import AllScores, Scored
 from pixnar.encode import QueryEncoder, TextEncoder
 from pixnar.errors import FileFormatError, MissingExtraError, PixnarError
+from pixnar.evaluate.queries import Queries
 from pixnar.search import Hit
 from pixnar.vocab import normalize
 
@@ -20,16 +25,26 @@ FLAT, HNSW = "flat", "hnsw"
 
 _LINKS, _WHEN_BUILT, _WHEN_ASKED = 32, 200, 128  # of HNSW: links of a vector, candidates for them and for a query
 _BATCH = 64  # queries at a time
+_CHOICE_DEPTH = 100  # documents that either way of aggregating proposes, when dev chooses between them
 
 
 class DenseRetriever:
     """The nearest vectors by inner product: exactly (`flat`), or through a graph (`hnsw`), which may miss some.
 
-    A document is as good as its best entry. Queries are encoded by onnxruntime: no torch is needed.
+    `aggregate` makes the score of a document from those of its entries. Queries are encoded by onnxruntime: no torch is
+    needed.
     """
 
-    def __init__(self, entries: Entries, near: Any, encoder: TextEncoder, *, threads: int = 1) -> None:
-        self.entries, self.encoder, self.threads = entries, encoder, threads
+    def __init__(
+        self,
+        entries: Entries,
+        near: Any,
+        encoder: TextEncoder,
+        *,
+        aggregate: Aggregate = Aggregate(MAX),  # noqa: B008  # frozen
+        threads: int = 1,
+    ) -> None:
+        self.entries, self.encoder, self.aggregate, self.threads = entries, encoder, aggregate, threads
         self._near, self._library = near, faiss_library()
 
     @classmethod
@@ -58,16 +73,84 @@ class DenseRetriever:
             raise TypeError("search_batch takes a list of queries; for one query use search")
         if k < 1:
             return [[] for _ in queries]
+        if self.aggregate.kind != MAX:
+            vectors = self.query_vectors(queries)
+            return [self.hits(vector, self.scored(vector), k) for vector in vectors]
         hits: list[list[Hit]] = []
         depth = self.entries.depth(k)
         for start in range(0, len(queries), _BATCH):
-            part = [normalize(query) for query in queries[start : start + _BATCH]]
-            vectors = self.encoder.query_vectors(part)[1]
+            vectors = self.query_vectors(queries[start : start + _BATCH])
             for vector, first in zip(vectors, self._nearest(vectors, depth), strict=True):
                 # What all queries are asked together is enough for most; the others look deeper alone.
                 find = partial(self._deeper, vector, {depth: first})
                 hits.append(self.entries.best(k, find))
         return hits
+
+    def query_vectors(self, queries: Sequence[str]) -> Floats:
+        """The vectors of queries."""
+        texts = [normalize(query) for query in queries]
+        parts = [self.encoder.query_vectors(texts[start : start + _BATCH])[1] for start in range(0, len(texts), _BATCH)]
+        return np.concatenate(parts) if parts else np.zeros((0, self.vectors.shape[1]), np.float32)
+
+    def hits(self, vector: Floats, scored: Scored, k: int) -> list[Hit]:
+        """The k best documents by some scores, each with its docid nearest to a query's vector."""
+        documents = scored.best(k)
+        pairs = zip(
+            documents.tolist(), scored.of(documents).tolist(), self.nearest_entries(vector, documents), strict=True
+        )
+        return [Hit(self.entries.doc_ids[i], score, self.entries.spelling(row)) for i, score, row in pairs]
+
+    def nearest_entries(self, vector: Floats, documents: Ints) -> list[int]:
+        """Of some documents the entry nearest to a query's vector."""
+        rows, begins = self.entries.by_document
+        own = [rows[begins[document] : begins[document + 1]] for document in documents.tolist()]
+        return [int(some[(self.vectors[some] @ vector).argmax()]) for some in own]
+
+    def scored(self, vector: Floats) -> Scored:
+        """The scores of documents for a query's vector."""
+        return self.scored_by(vector, [self.aggregate])[0]
+
+    def scored_by(self, vector: Floats, aggregates: Sequence[Aggregate]) -> list[Scored]:
+        """The same under several aggregates."""
+        if not self.exact:
+            return [_GraphScores(self, vector, aggregate) for aggregate in aggregates]
+        rows, begins = self.entries.by_document
+        scores = (self.vectors @ vector)[rows][None]
+        return [AllScores(aggregate(scores, begins[:-1])[0]) for aggregate in aggregates]
+
+    def choose_aggregate(self, options: Sequence[Aggregate], dev: Queries) -> dict[str, float]:
+        """Take the aggregate that is best on dev, the first option without dev queries; figures of the choice."""
+        self.aggregate = options[0]
+        if not len(dev):
+            return {}
+        ranks = np.zeros((len(options), len(dev)))
+        wanted = relevant_numbers(dev, self.entries.doc_ids)
+        for i, vector in enumerate(self.query_vectors(dev.texts)):
+            sides = self.scored_by(vector, options)
+            documents = np.unique(np.concatenate([side.best(_CHOICE_DEPTH) for side in sides]))
+            relevant = np.isin(documents, wanted[i])
+            ranks[:, i] = [reciprocal_rank(side.of(documents), relevant) for side in sides]
+        best, figures = choose(ranks)
+        self.aggregate = options[best]
+        return figures
+
+    @property
+    def exact(self) -> bool:
+        """Whether all vectors are looked at."""
+        return not hasattr(self._near, "hnsw")
+
+    @cached_property
+    def vectors(self) -> Floats:
+        """The vectors of all entries, in the memory of faiss."""
+        flat = self._near if self.exact else self._library.downcast_index(self._near.storage)
+        whole: Floats = self._library.rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d).reshape(flat.ntotal, flat.d)
+        return whole
+
+    def nearest_documents(self, vector: Floats, entries: int) -> Ints:
+        """The documents of the nearest entries."""
+        rows = self._nearest(vector[None], entries)[0].rows
+        offsets, documents = self.entries.offsets, self.entries.documents
+        return np.unique(np.concatenate([documents[:0], *(documents[offsets[i] : offsets[i + 1]] for i in rows)]))
 
     def _deeper(self, vector: Floats, known: dict[int, Found], depth: int) -> Found:
         return known[depth] if depth in known else self._nearest(vector[None], depth)[0]
@@ -89,7 +172,7 @@ class DenseRetriever:
         self._library.write_index(self._near, str(folder / VECTORS))
 
     @classmethod
-    def load(cls, folder: Path, *, threads: int = 1) -> DenseRetriever:
+    def load(cls, folder: Path, *, aggregate: Aggregate = Aggregate(MAX), threads: int = 1) -> DenseRetriever:  # noqa: B008
         """Open what `save` wrote, and the encoder beside it."""
         library, entries, path = faiss_library(), Entries.load(folder), folder / VECTORS
         encoder = QueryEncoder.load(folder / ENCODER, threads=threads)
@@ -102,7 +185,32 @@ class DenseRetriever:
                 f"{path} has {near.ntotal} vectors of {near.d} numbers, the other files have {len(entries)} of "
                 f"{encoder.note.pooled_width}: copy or build the baseline again"
             )
-        return cls(entries, near, encoder, threads=threads)
+        return cls(entries, near, encoder, aggregate=aggregate, threads=threads)
+
+
+@dataclass(frozen=True)
+class _GraphScores:
+    """Documents that a graph finds, scored by all their entries."""
+
+    dense: DenseRetriever
+    vector: Floats
+    aggregate: Aggregate
+
+    def best(self, depth: int) -> Ints:
+        """The best so many of the documents of the nearest entries."""
+        found = self.dense.nearest_documents(self.vector, self.dense.entries.depth(depth))
+        order = np.lexsort((found, -self.of(found)))
+        return found[order[:depth]]
+
+    def of(self, documents: Ints) -> Floats:
+        """Exact scores, from all entries of the documents."""
+        rows, begins = self.dense.entries.by_document
+        own = [rows[begins[document] : begins[document + 1]] for document in documents.tolist()]
+        if not own:
+            return np.zeros(0, np.float32)
+        starts = np.cumsum([0, *(len(some) for some in own[:-1])])
+        scores: Floats = self.dense.vectors[np.concatenate(own)] @ self.vector
+        return self.aggregate(scores[None], starts).ravel()
 
 
 def check_kind(kind: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,6 +79,23 @@ class Entries:
         return cls(doc_ids, numbers, numbers[:-1]), [texts[doc_id] for doc_id in doc_ids]
 
     @classmethod
+    def read_apart(cls, corpus: Corpus, over: str, progress: Progress | None = None) -> tuple[Entries, list[str]]:
+        """The same with an entry for each docid and one for each text: `both` has those of `docids`, then of `text`."""
+        if over not in (DOCIDS, TEXT, BOTH):
+            raise PixnarError(f"over {over!r} is not possible for dense retrieval: give {DOCIDS}, {TEXT} or {BOTH}")
+        if over != BOTH:
+            return cls.read(corpus, over, progress)
+        (docids, named), (whole, texts) = (cls.read(corpus, form, progress) for form in (DOCIDS, TEXT))
+        assert docids.spellings is not None
+        owners = [
+            {docids.doc_ids[i] for i in docids.documents[begin:end].tolist()}
+            for begin, end in pairwise(docids.offsets.tolist())
+        ]
+        spellings = [*docids.spellings, *("" for _ in texts)]
+        joined = cls.of([*named, *texts], [*owners, *({doc_id} for doc_id in whole.doc_ids)], spellings)
+        return joined, [*named, *texts]
+
+    @classmethod
     def _of_docids(cls, corpus: Corpus, progress: Progress | None) -> tuple[Entries, list[str]]:
         spelled: dict[str, str] = {}
         named: dict[str, set[str]] = {}
@@ -129,10 +148,19 @@ class Entries:
             if len(best) >= k:
                 last = score
         ranked = sorted(best.items(), key=lambda item: (-item[1][0], item[0]))[:k]
-        return [Hit(self.doc_ids[document], score, self._spelling(row)) for document, (score, row) in ranked]
+        return [Hit(self.doc_ids[document], score, self.spelling(row)) for document, (score, row) in ranked]
 
-    def _spelling(self, row: int) -> str:
+    def spelling(self, row: int) -> str:
+        """The docid that an entry is; nothing if it is a text."""
         return "" if self.spellings is None else self.spellings[row]
+
+    @cached_property
+    def by_document(self) -> tuple[Ints, Ints]:
+        """The entries of every document, one document after the other, and where those of each begin, and the end."""
+        order = np.argsort(self.documents, kind="stable")
+        rows = np.repeat(np.arange(len(self)), np.diff(self.offsets))[order]
+        begins = np.searchsorted(self.documents[order], np.arange(len(self.doc_ids) + 1))
+        return rows, begins.astype(np.int64)
 
     def save(self, folder: Path) -> None:
         """Write two files into a folder."""

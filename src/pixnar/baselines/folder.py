@@ -10,15 +10,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pixnar.baselines.aggregate import Aggregate
 from pixnar.baselines.bm25 import Bm25Retriever
 from pixnar.baselines.dense import VECTORS, DenseRetriever
+from pixnar.baselines.hybrid import DENSE_FOLDER, HybridRetriever, fusion_from
 from pixnar.errors import FileFormatError, PixnarError
 from pixnar.index import Index, manifest
 from pixnar.search import Retriever
 from pixnar.storage import put_in_place
 
-BASELINE = manifest.Kind("pixnar-baseline", 1, ("version", "files", "kind", "options"), "baseline", "pixnar baseline")
-BM25, DENSE = "bm25", "dense"
+BASELINE = manifest.Kind(
+    "pixnar-baseline",
+    2,  # names its aggregate, and BM25 has the words of an index
+    ("version", "files", "kind", "options"),
+    "baseline",
+    "pixnar baseline",
+    oldest=2,
+)
+BM25, DENSE, HYBRID = "bm25", "dense", "hybrid"
 
 
 @contextlib.contextmanager
@@ -75,11 +84,19 @@ def open_retriever(folder: str | os.PathLike[str], *, threads: int = 2) -> Retri
 def open_baseline(folder: Path, *, threads: int = 2) -> Retriever:
     """Open a baseline; its files must be there in their sizes, damage inside shows when it is met or with `verify`."""
     content = manifest.read_manifest(folder, BASELINE)
-    if content["kind"] == BM25:
+    kind, options = content["kind"], content["options"]
+    if kind == BM25:
         return Bm25Retriever.load(folder)
-    if content["kind"] == DENSE:
-        manifest.check_files(folder, content, [VECTORS], BASELINE)  # faiss trusts what it reads
-        return DenseRetriever.load(folder, threads=threads)
+    try:
+        if kind == DENSE:
+            manifest.check_files(folder, content, [VECTORS], BASELINE)  # faiss trusts what it reads
+            return DenseRetriever.load(folder, aggregate=Aggregate.from_dict(options["aggregate"]), threads=threads)
+        if kind == HYBRID:
+            manifest.check_files(folder, content, [f"{DENSE_FOLDER}/{VECTORS}"], BASELINE)
+            fusion, aggregate = fusion_from(options["fusion"]), Aggregate.from_dict(options["aggregate"])
+            return HybridRetriever.load(folder, fusion, aggregate, depth=options["depth"], threads=threads)
+    except KeyError as error:
+        raise FileFormatError(f"{folder} does not say {error}: copy or build the baseline again") from error
     raise FileFormatError(f"{folder} is a baseline of the kind {content['kind']!r}, unknown here: upgrade pixnar")
 
 

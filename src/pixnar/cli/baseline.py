@@ -1,4 +1,4 @@
-"""pixnar baseline: what one would use instead, built from the same corpus and searched by the same commands."""
+"""pixnar baseline: BM25, dense retrieval, hybrids and CLOVERv2, built and searched as an index is."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from pixnar.cli.common import (
     tell_skipped,
     write_json,
 )
+from pixnar.errors import PixnarError
 from pixnar.progress import show_progress
 
 commands = group(
     "baseline",
-    "Build what one would use instead: BM25, dense retrieval, or a word-piece model (CLOVERv2).\n\n"
+    "Build a baseline: BM25, dense retrieval, a hybrid of both, or a word-piece model (CLOVERv2).\n\n"
     "Each is a folder that [bold]pixnar search[/bold] and [bold]pixnar verify[/bold] take like an index.",
 )
 
@@ -40,6 +41,7 @@ EncoderName = Annotated[
 class Words(StrEnum):
     """What BM25 can be over."""
 
+    auto = "auto"
     docids = "docids"
     joined = "joined"
     text = "text"
@@ -51,6 +53,39 @@ class Vectors(StrEnum):
 
     docids = "docids"
     text = "text"
+    both = "both"
+
+
+class Reads(StrEnum):
+    """What a hybrid can be over."""
+
+    auto = "auto"
+    docids = "docids"
+    text = "text"
+    both = "both"
+
+
+class Aggregated(StrEnum):
+    """How several entries of a document become its score."""
+
+    auto = "auto"
+    max = "max"
+    logsumexp = "logsumexp"
+    mean = "mean"
+
+
+class Fused(StrEnum):
+    """How a hybrid adds up its sides."""
+
+    weights = "weights"
+    rrf = "rrf"
+
+
+class Precision(StrEnum):
+    """Weights of an encoder."""
+
+    fp32 = "fp32"
+    int8 = "int8"
 
 
 class Near(StrEnum):
@@ -60,10 +95,23 @@ class Near(StrEnum):
     hnsw = "hnsw"
 
 
+AggregateOption = Annotated[
+    Aggregated,
+    typer.Option(
+        help="A document's score from those of its docids and text; auto: as the dev split selects, else max."
+    ),
+]
+Scale = Annotated[float, typer.Option(help="Of logsumexp; 0: as the dev split selects.", min=0)]
+PrecisionOption = Annotated[
+    Precision, typer.Option(help="Of the encoder, when docids and texts are encoded: int8 is twice as fast.")
+]
+
+
 class Losses(StrEnum):
     """What a word-piece model is trained on."""
 
-    all = "all"
+    ranking = "ranking"
+    tokens = "tokens"
     l1 = "l1"
 
 
@@ -75,27 +123,32 @@ def bm25(
         Words,
         typer.Option(
             help="docids: a document is as good as its best docid; joined: all its docids as one text; text: title and "
-            "text; both: text and docids together, as docT5query does."
+            "text; both: text and docids together, as docT5query does; auto: as the dev split selects."
         ),
     ] = Words.docids,
-    k1: Annotated[float, typer.Option(help="How soon a word's repeats stop counting.", min=0)] = 1.5,
-    b: Annotated[float, typer.Option(help="How much long texts are held back.", min=0, max=1)] = 0.75,
+    k1: Annotated[
+        str, typer.Option(help="How soon a word's repeats stop counting; auto: as the dev split selects, else 1.5.")
+    ] = "auto",
+    b: Annotated[
+        str, typer.Option(help="How much long texts are held back, 0 to 1; auto: as the dev split selects, else 0.75.")
+    ] = "auto",
     skip_bad_rows: SkipBadRows = False,
     overwrite: Overwrite = False,
     json_file: JsonFile = None,
 ) -> None:
-    """BM25 by bm25s, without stop words or stemming.
+    """BM25 by bm25s with the words of an index: no stop words, no stemming.
 
     [bold]pixnar baseline bm25 CORPUS -o bm25.baseline --over both[/bold]
     """
     from pixnar.baselines import build_bm25
     from pixnar.corpus import open_corpus
 
+    settings = {"k1": _number("k1", k1), "b": _number("b", b)}
     source = open_corpus(corpus, skip_bad_rows=skip_bad_rows)
     with show_progress() as progress:
-        facts = build_bm25(source, output, over=over, k1=k1, b=b, overwrite=overwrite, progress=progress)
+        facts = build_bm25(source, output, over=over, overwrite=overwrite, progress=progress, **settings)
     tell_skipped(source.skipped)
-    _tell(output, facts, json_file)
+    _report(output, facts, json_file)
 
 
 @commands.command("dense")
@@ -105,8 +158,10 @@ def dense(
     encoder: EncoderName = None,
     over: Annotated[
         Vectors,
-        typer.Option(help="docids: one vector each, a document is as good as its best; text: one of title and text."),
+        typer.Option(help="docids: one vector each; text: one of title and text; both: all of these."),
     ] = Vectors.docids,
+    aggregate: AggregateOption = Aggregated.auto,
+    scale: Scale = 0.0,
     index: Annotated[Near, typer.Option(help="flat: exact; hnsw: a graph, faster on millions of vectors.")] = Near.flat,
     minutes: Annotated[float, typer.Option(help="Fine-tune the encoder for so long first; 0: as it comes.", min=0)] = 0,
     steps: Annotated[
@@ -118,6 +173,7 @@ def dense(
     max_pieces: Annotated[
         int, typer.Option(help="Word pieces of a text that the encoder reads; 0: 64 of docids, 256 of text.", min=0)
     ] = 0,
+    precision: PrecisionOption = Precision.fp32,
     seed: Annotated[int, typer.Option(help="Of fine-tuning.", min=0)] = 0,
     device: Annotated[str, typer.Option(help="Of fine-tuning: auto, cpu, cuda …")] = "auto",
     cache: Cache = None,
@@ -128,7 +184,8 @@ def dense(
 ) -> None:
     """Dense retrieval by faiss: an encoder's vectors of docids or text, as it comes or fine-tuned on the corpus.
 
-    Fine-tuning takes the pairs that pixnar fit takes, with in-batch negatives, and keeps what dev says is best.
+    Fine-tuning takes the pairs that pixnar fit takes, with in-batch negatives, and keeps the weights that are best on
+    the dev split. Interrupted, it resumes with the same command.
 
     [bold]pixnar baseline dense CORPUS -o dense.baseline --minutes 10[/bold]
     """
@@ -158,7 +215,10 @@ def dense(
             encoder=encoder,
             over=over,
             index=index,
+            aggregate=aggregate,
+            scale=scale,
             max_pieces=max_pieces,
+            precision=precision,
             tuning=tuning if minutes or steps else None,
             cache=cache or default_cache(),
             overwrite=overwrite,
@@ -167,7 +227,69 @@ def dense(
             say=print,
         )
     tell_skipped(source.skipped)
-    _tell(output, facts, json_file)
+    _report(output, facts, json_file)
+
+
+@commands.command("hybrid")
+def hybrid(
+    corpus: CorpusName,
+    output: Output,
+    over: Annotated[
+        Reads, typer.Option(help="What both sides read; auto: docids and text where documents have text.")
+    ] = Reads.auto,
+    fusion: Annotated[
+        Fused, typer.Option(help="weights: dense + weight x BM25; rrf: reciprocal rank fusion.")
+    ] = Fused.weights,
+    weight: Annotated[str, typer.Option(help="Of BM25; auto: as the dev split selects, else 0.04.")] = "auto",
+    depth: Annotated[
+        int, typer.Option(help="Documents that each side proposes; the other side scores them exactly.", min=1)
+    ] = 1000,
+    aggregate: AggregateOption = Aggregated.auto,
+    scale: Scale = 0.0,
+    dense_folder: Annotated[
+        Path | None, typer.Option("--dense", help="Take this dense baseline, for example a fine-tuned one.")
+    ] = None,
+    bm25_folder: Annotated[Path | None, typer.Option("--bm25", help="Take this BM25 baseline.")] = None,
+    encoder: EncoderName = None,
+    precision: PrecisionOption = Precision.fp32,
+    cache: Cache = None,
+    skip_bad_rows: SkipBadRows = False,
+    overwrite: Overwrite = False,
+    threads: Threads = 0,
+    json_file: JsonFile = None,
+) -> None:
+    """Dense retrieval and BM25 in one ranking: a weighted sum or reciprocal rank fusion.
+
+    The weight, the aggregate, the form of BM25, its k1 and b are selected on the dev split.
+
+    [bold]pixnar baseline hybrid CORPUS -o hybrid.baseline --fusion rrf[/bold]
+    """
+    from pixnar.baselines import build_hybrid
+    from pixnar.corpus import open_corpus
+    from pixnar.fit.run import default_cache
+
+    source = open_corpus(corpus, skip_bad_rows=skip_bad_rows)
+    with show_progress() as progress:
+        facts = build_hybrid(
+            source,
+            output,
+            over=over,
+            fusion=fusion,
+            weight=_number("weight", weight),
+            depth=depth,
+            aggregate=aggregate,
+            scale=scale,
+            dense=dense_folder,
+            bm25=bm25_folder,
+            encoder=encoder,
+            precision=precision,
+            cache=cache or default_cache(),
+            overwrite=overwrite,
+            threads=threads or os.cpu_count() or 1,
+            progress=progress,
+        )
+    tell_skipped(source.skipped)
+    _report(output, facts, json_file)
 
 
 @commands.command("clover")
@@ -175,8 +297,12 @@ def clover(
     corpus: CorpusName,
     output: Output,
     losses: Annotated[
-        Losses, typer.Option(help="all: the paper's three; l1: every slot its token, and nothing else.")
-    ] = Losses.all,
+        Losses,
+        typer.Option(
+            help="ranking: of documents, as pixnar fit trains; tokens: the paper's three losses; l1: every slot its "
+            "token, and nothing else."
+        ),
+    ] = Losses.ranking,
     encoder: EncoderName = None,
     minutes: Annotated[
         float | None,
@@ -195,20 +321,21 @@ def clover(
 ) -> None:
     """CLOVERv2: our model with the encoder's own word pieces as its vocabulary, and nothing beside the model.
 
-    The result is an index like any other; recipes/clover.toml is its recipe. Interrupted, it goes on where it stopped.
+    The result is an index like any other; recipes/clover.toml is its recipe. Interrupted, it resumes.
 
     [bold]pixnar baseline clover CORPUS -o clover.index --minutes 10[/bold]
     """
     from pixnar.corpus import open_corpus
     from pixnar.fit import fit
     from pixnar.recipe import CLOVER, override
-    from pixnar.recipe.clover import L1_ONLY
+    from pixnar.recipe.clover import L1_ONLY, TOKEN_LOSSES
 
     if minutes is None and steps:
         minutes = 0.0
     short = {"train.minutes": minutes, "train.steps": steps, "train.seed": seed, "model.encoder": encoder}
-    dials = [f"{name}={json.dumps(value)}" for name, value in short.items() if value is not None]
-    recipe = override(CLOVER, [*(L1_ONLY if losses == Losses.l1 else ()), *dials, *(settings or [])])
+    changes = {Losses.ranking: (), Losses.tokens: TOKEN_LOSSES, Losses.l1: L1_ONLY}[losses]
+    own = [f"{name}={json.dumps(value)}" for name, value in short.items() if value is not None]
+    recipe = override(CLOVER, [*changes, *own, *(settings or [])])
     source = open_corpus(corpus, skip_bad_rows=skip_bad_rows)
     with show_progress() as progress:
         report = fit(
@@ -219,9 +346,24 @@ def clover(
     write_json(json_file, {"index": str(output), "facts": report.facts, "dev": report.dev})
 
 
-def _tell(output: Path, facts: dict[str, Any], json_file: Path | None) -> None:
-    print(
-        f"{output}: {facts['entries']:,} entries about {facts['documents']:,} documents; "
-        f'try: pixnar search {output} "your query"'
-    )
-    write_json(json_file, {"baseline": str(output), "facts": facts})
+def _number(name: str, text: str) -> float | None:
+    """A setting that may be auto, which is None."""
+    if text == "auto":
+        return None
+    try:
+        return float(text)
+    except ValueError as error:
+        raise PixnarError(f"{name} {text!r} is not possible: give a number or auto") from error
+
+
+def _report(output: Path, facts: dict[str, Any], json_file: Path | None) -> None:
+    from pixnar.baselines import describe
+
+    what, dev = describe(output), facts["dev"]
+    print(f"{output}: {facts['entries']:,} entries about {facts['documents']:,} documents")
+    print(f"{output}: {what}")
+    if dev:
+        expected = dev.get("MRR@10 cross-validated", dev["MRR@10"])
+        print(f"{output}: dev MRR@10 {dev['MRR@10']:.4f}, cross-validated {expected:.4f} ({dev['queries']} queries)")
+    print(f'try: pixnar search {output} "your query"')
+    write_json(json_file, {"baseline": str(output), "sources": what, "facts": facts})

@@ -18,7 +18,7 @@ def demo(
     queries: Annotated[int, typer.Option(help="Held-out terms that are asked for the figures.", min=1)] = 500,
     threads: Threads = 0,
 ) -> None:
-    """From nothing to an index that answers, beside BM25 and dense retrieval; what an earlier run made is reused."""
+    """From nothing to an index that answers, beside BM25, dense retrieval and hybrids; reuses an earlier run."""
     from pixnar.demo import run_demo
 
     with show_progress(transient=True) as progress:

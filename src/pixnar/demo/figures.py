@@ -1,28 +1,34 @@
-"""The demo's figures: the index beside what one would use instead, on held-out terms; made once and kept."""
+"""The demo's figures: the index beside the baselines, on held-out terms; measured once and kept."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from pixnar.baselines import build_bm25, build_dense, is_baseline, open_baseline
-from pixnar.baselines.entries import DOCIDS
+from pixnar.baselines import build_bm25, build_dense, build_hybrid, describe, open_baseline
+from pixnar.baselines.aggregate import AUTO
+from pixnar.baselines.folder import BASELINE
+from pixnar.baselines.hybrid import RRF, WEIGHTS
 from pixnar.corpus import Corpus
+from pixnar.errors import FileFormatError
 from pixnar.evaluate import evaluate
 from pixnar.fit.run import default_cache
 from pixnar.index import Index
-from pixnar.index.manifest import NAME
+from pixnar.index.manifest import NAME, read_manifest
 from pixnar.progress import Progress
 from pixnar.search import Retriever
 from pixnar.storage import atomic_write, file_digest
 
 SPLIT = "test"
 MEASURES = ("MRR@10", "R@5", "R@20", "R@100")
-BM25, DENSE = "bm25", "dense"  # the folders of the two baselines
+BM25, DENSE, HYBRID, RANKS = "bm25", "dense", "hybrid", "rrf"
+BASELINES = (BM25, DENSE, HYBRID, RANKS)
+"""The folders of the baselines."""
 
 _FILE = "figures.json"
 _TIMED = 200
@@ -30,32 +36,47 @@ _THREADS = 1
 
 
 class System(NamedTuple):
-    """What is measured: its name, its folder, and how it is opened."""
+    """What is measured: its name, its folder, how it is opened, and which sources of an index rank."""
 
     name: str
     folder: Path
     opened: Callable[[], Retriever]
+    sources: str = "all"
 
 
 def systems(folder: Path) -> list[System]:
     """The rows of the table, ours first."""
     index = folder / "index"
-    return [
-        System("pixnar, all sources (the default)", index, lambda: Index.load(index, threads=_THREADS)),
-        System("pixnar, docids alone", index, lambda: Index.load(index, threads=_THREADS, sources="docids")),
-        System("BM25 over docids", folder / BM25, lambda: open_baseline(folder / BM25)),
-        System(
-            "dense, same encoder, zero-shot", folder / DENSE, lambda: open_baseline(folder / DENSE, threads=_THREADS)
-        ),
+    ours = [
+        System(f"pixnar, {name}", index, partial(Index.load, index, threads=_THREADS, sources=sources), sources)
+        for name, sources in (("all sources", "all"), ("docids alone", "docids"))
+    ]
+    names = {BM25: "BM25", DENSE: "dense", HYBRID: "hybrid of both", RANKS: "rank fusion of both"}
+    return ours + [
+        System(name, folder / place, partial(open_baseline, folder / place, threads=_THREADS))
+        for place, name in names.items()
     ]
 
 
+def is_built(folder: Path) -> bool:
+    """Whether there is a baseline that this release can open."""
+    try:
+        return bool(read_manifest(folder, BASELINE))
+    except FileFormatError:
+        return False
+
+
 def build_baselines(folder: Path, corpus: Corpus, encoder: str, progress: Progress | None = None) -> None:
-    """BM25, and dense retrieval by the encoder that the index has, each unless it is there."""
-    if not is_baseline(folder / BM25):
-        build_bm25(corpus, folder / BM25, over=DOCIDS, progress=progress)
-    if not is_baseline(folder / DENSE):
-        build_dense(corpus, folder / DENSE, encoder=encoder, cache=default_cache(), progress=progress)
+    """BM25, dense retrieval by the encoder of the index, and both fused, each unless it is there."""
+    shared: dict[str, Any] = {"overwrite": True, "progress": progress}
+    if not is_built(folder / BM25):
+        build_bm25(corpus, folder / BM25, over=AUTO, **shared)
+    if not is_built(folder / DENSE):
+        build_dense(corpus, folder / DENSE, encoder=encoder, cache=default_cache(), **shared)
+    for place, fusion in ((HYBRID, WEIGHTS), (RANKS, RRF)):
+        if not is_built(folder / place):
+            sides = folder / DENSE, folder / BM25
+            build_hybrid(corpus, folder / place, fusion=fusion, dense=sides[0], bm25=sides[1], **shared)
 
 
 class Figures:
@@ -103,6 +124,10 @@ class Figures:
             cells = [f"{first} ± {100 * row['within']:.1f}", *others, f"{row['ms']:.1f}"]
             table.add_row(system.name, *cells, style="bold" if number == 0 else "")
         return table
+
+    def sources(self) -> list[str]:
+        """What each row ranks by."""
+        return [f"{system.name}: {describe(system.folder, system.sources)}" for system in self.systems]
 
     def _of(self, system: System) -> list[Any]:
         """What a figure was measured on; None of a system that is not built."""

@@ -1,4 +1,4 @@
-"""The first five minutes: corpus, phrases, training, figures beside rivals, searches, and where to go from there."""
+"""The first five minutes: corpus, phrases, training, figures beside baselines, searches, and what to do next."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
-from pixnar.baselines import is_baseline
+from pixnar.baselines import describe
 from pixnar.corpus import Corpus, open_corpus, write_demo
 from pixnar.corpus.demo import NOTICE
 from pixnar.demo.clock import Clock, Stage
 from pixnar.demo.examples import show_examples
-from pixnar.demo.figures import BM25, DENSE, SPLIT, Figures, build_baselines
+from pixnar.demo.figures import BASELINES, SPLIT, Figures, build_baselines, is_built
 from pixnar.evaluate.queries import read_queries
 from pixnar.fit import fit
 from pixnar.index import Index
@@ -41,7 +41,7 @@ _INDENT = "  "
 _SOON = 5.0  # seconds: a rest that needs no words
 _WORDY, _SHOWN = 5, 3  # queries of so many words are shown, so many
 _CORPUS, _PHRASES, _TRAINING, _SHORTLIST = "corpus", "phrases", "training", "shortlist"
-_CHOICES, _RIVALS, _EVALUATION, _EXAMPLES = "choices on dev", "rivals", "evaluation", "searches"
+_CHOICES, _BASELINES, _EVALUATION, _EXAMPLES = "choices on dev", "baselines", "evaluation", "searches"
 _OF_FIT = (_TRAINING, _SHORTLIST, _CHOICES)
 
 
@@ -74,7 +74,7 @@ class _Demo:
         corpus = self.corpus()
         vocabulary = self.phrases(corpus)
         index = self.index(corpus, vocabulary)
-        self.rivals(corpus, index)
+        self.baselines(corpus, index)
         self.evaluation(corpus)
         self._begin(_EXAMPLES)
         show_examples(self.console, index)
@@ -140,15 +140,17 @@ class _Demo:
             fit(corpus, place, recipe, threads=self.threads, progress=self.progress, say=self._said, overwrite=True)
         return Index.load(place)
 
-    def rivals(self, corpus: Corpus, index: Index) -> None:
-        """BM25 and dense retrieval, built unless they are there."""
-        self._begin(_RIVALS)
-        if all(is_baseline(self.folder / name) for name in (BM25, DENSE)):
-            self._reused(self.folder / BM25, self.folder / DENSE)
+    def baselines(self, corpus: Corpus, index: Index) -> None:
+        """BM25, dense retrieval and two hybrids, built unless they are there."""
+        self._begin(_BASELINES)
+        places = [self.folder / name for name in BASELINES]
+        if all(map(is_built, places)):
+            self._reused(*places)
             return
         build_baselines(self.folder, corpus, index.manifest["recipe"]["model"]["encoder"], self.progress)
-        self._tell(f"{self.folder / BM25}: BM25 over the same docids")
-        self._tell(f"{self.folder / DENSE}: nearest vectors of the same docids, by the same encoder, not trained")
+        self._tell("BM25, dense retrieval by the same encoder, their weighted sum and their reciprocal rank fusion:")
+        for place in places:
+            self._tell(f"{place}: {escape(describe(place))}")
 
     def evaluation(self, corpus: Corpus) -> None:
         """Measured unless it was."""
@@ -165,6 +167,10 @@ class _Demo:
         )
         self.console.print()
         self.console.print(self.figures.table())
+        self.console.print()
+        self._tell("What each row ranks by, all weights and settings chosen on dev:")
+        for line in self.figures.sources():
+            self._tell(escape(line))
 
     def farewell(self) -> None:
         """Where to go from here; the last line starts the page."""
@@ -185,7 +191,7 @@ class _Demo:
         done = {_CORPUS} if (self.folder / "corpus").exists() else set()
         done |= {_PHRASES} if (self.folder / "phrases.vocab").exists() else set()
         done |= set(_OF_FIT) if self._finished(self.folder / "index") else set()
-        done |= {_RIVALS} if all(is_baseline(self.folder / name) for name in (BM25, DENSE)) else set()
+        done |= {_BASELINES} if all(is_built(self.folder / name) for name in BASELINES) else set()
         return done | (set() if self.figures.missing else {_EVALUATION})
 
     def _finished(self, place: Path) -> bool:
@@ -234,7 +240,7 @@ def _stages() -> list[Stage]:
         Stage(_TRAINING, 130),
         Stage(_SHORTLIST, 5, 18, opens=("shortlist",)),
         Stage(_CHOICES, 60, opens=("choosing the score on dev",)),
-        Stage(_RIVALS, 15),
-        Stage(_EVALUATION, 30),
+        Stage(_BASELINES, 45),
+        Stage(_EVALUATION, 45),
         Stage(_EXAMPLES, 1),
     ]

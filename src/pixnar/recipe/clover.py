@@ -1,29 +1,33 @@
-"""CLOVERv2 as a recipe: the model that the paper's phrases are compared with, on equal footing with ours."""
+"""CLOVERv2 as a recipe: the model that the paper's phrases are compared with, trained and scored as ours is."""
 
 from __future__ import annotations
 
-from pixnar.recipe.sections import Evidence, Fuse, Model, Recipe, Scoring, Shortlist, Train, Vocab
+from pixnar.recipe.sections import Evidence, Fuse, Model, Recipe, Scoring, Shortlist, Vocab
 
 CLOVER = Recipe(
     vocab=Vocab(kind="wordpiece"),
-    model=Model(head="encoder"),
-    train=Train(ranking=0.0, negatives=0, head_learning_rate=1e-3, optimizer="rows"),
-    scoring=Scoring(score="probability", copy=0.0),
+    model=Model(pieces=False),  # they are the vocabulary itself
+    scoring=Scoring(copy=0.0),
     evidence=Evidence(docids=False, text=False),
     fuse=Fuse(dense=False, bm25=False),
-    shortlist=Shortlist(learn=False),  # the full softmax, over all word pieces
+    shortlist=Shortlist(learn=False),  # every word piece is scored
 )
-"""The encoder's own word pieces as targets, and nothing beside the model; everything else is our default: encoder,
-slots, phrase vectors from the encoder, bias, prior correction, and dials of the score that dev chooses."""
+"""The encoder's own word pieces as tokens, and nothing beside the model. Everything else is our default: the composed
+score, solved rows, training by ranking documents, and settings of the score that are selected on dev. Phrases in place
+of word pieces (`vocab.kind`) are then the only change."""
 
-PROBABILITY = (
+TOKEN_LOSSES = (
     "scoring.score=probability",
-    "scoring.copy=0.3",
     "model.head=encoder",
     "train.head_learning_rate=0.001",
     "train.optimizer=rows",
+    "train.ranking=0.0",
+    "train.negatives=0",
 )
+"""For `override`: the paper's three losses over tokens and log probabilities, in place of ranking documents."""
+
+PROBABILITY = (*TOKEN_LOSSES[:4], "scoring.copy=0.3")
 """For `override`: our recipe with the score that the composed one replaced, and what training for it wants."""
 
-L1_ONLY = ("train.l2=0.0", "train.l3=0.0", "scoring.order=any")
+L1_ONLY = (*TOKEN_LOSSES, "train.l2=0.0", "train.l3=0.0", "scoring.order=any")
 """For `override`: position by position alone; slot 0, which only l2 trains, is then not asked."""

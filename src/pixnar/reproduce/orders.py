@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pixnar.evaluate.measures import DEFAULT
+from pixnar.recipe.clover import TOKEN_LOSSES
 from pixnar.reproduce.report import Grid, Report, bars, better, quality
 from pixnar.reproduce.study import Judged, Study
 
@@ -15,10 +16,10 @@ def orders(study: Study) -> Report:
     study.expect(2 * len(_ORDERS))
     rows: dict[tuple[str, str], Judged] = {}
     for matching, order in _ORDERS.items():
-        dial = f"scoring.order={order}"
+        settings = (*TOKEN_LOSSES, f"scoring.order={order}")
         for vocabulary, path in (
-            (PIECES, study.word_pieces(dial)),
-            (PHRASES, study.phrases(study.plan.size, dial)),
+            (PIECES, study.word_pieces(*settings)),
+            (PHRASES, study.phrases(study.plan.size, *settings)),
         ):
             rows[matching, vocabulary] = study.judged_index(f"{vocabulary}, {matching}", path)
     grid = Grid(["matching", "vocabulary", "tokens", *DEFAULT, "MRR@10 against word-pieces"])
@@ -37,8 +38,8 @@ def orders(study: Study) -> Report:
             "*Slot by slot*: token i of a docid is scored by slot i alone. *As dev chooses*: by its best slot, as in "
             "the paper's permutation decoding, or by slot 0, whichever is better on dev. Training has the same three "
             "losses.",
-            "No copy term, no ranking loss, no evidence, no fusion, every token scored; the other dials of the score "
-            "are chosen on dev for each row.",
+            "No copy term, no ranking loss, no evidence, no fusion, every token scored; the other settings of the "
+            "score are chosen on dev for each row.",
         ],
         lambda axes: bars(axes, labelled, "MRR@10", study.name),
         {

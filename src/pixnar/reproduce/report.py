@@ -138,7 +138,7 @@ def bars(axes: Axes, rows: Mapping[str, Judged], name: str, title: str) -> None:
 
 def scatter(axes: Axes, points: Mapping[str, tuple[float, float, float]]) -> None:
     """Quality against time (mean, and a line to p99) for each system; the legend is in the order of quality."""
-    marks = {"BM25": "s", "dense": "^", "CLOVERv2": "D"}
+    marks = {"BM25": "s", "dense": "^", "hybrid": "v", "CLOVERv2": "D"}
     for place, (label, (mean, p99, value)) in enumerate(sorted(points.items(), key=lambda item: -item[1][2])):
         mark = next((mark for begin, mark in marks.items() if label.startswith(begin)), "o")
         axes.plot([mean, p99], [value, value], lw=1, color="grey", zorder=0)

@@ -9,15 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pixnar.baselines import build_bm25, build_dense, open_retriever
+from pixnar.baselines import build_bm25, build_dense, build_hybrid, describe, open_retriever
 from pixnar.baselines.bi_encoder import Tuning
+from pixnar.baselines.folder import BASELINE
+from pixnar.baselines.hybrid import RRF, WEIGHTS
 from pixnar.corpus import Corpus
 from pixnar.errors import MissingPartError
 from pixnar.evaluate import latencies
 from pixnar.evaluate.measures import DEFAULT
 from pixnar.evaluate.queries import read_queries
 from pixnar.recipe import Recipe
-from pixnar.recipe.clover import L1_ONLY
+from pixnar.recipe.clover import L1_ONLY, TOKEN_LOSSES
 from pixnar.reproduce import paper
 from pixnar.reproduce.report import Grid, Report, better, paper_grid, quality, scatter
 from pixnar.reproduce.study import Judged, Study
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CLOVER_NAME, ALONE = "CLOVERv2", "PIXNAR, the model alone"
+BEST_BM25, TUNED = "BM25, best on dev", "dense, fine-tuned"
+DENSE, DENSE_BOTH = "dense, docids", "dense, text and docids"
+HYBRID, RANKS, TUNED_HYBRID = "hybrid", "hybrid, rank fusion", "hybrid, fine-tuned dense"
 UNFUSED, FUSED = "PIXNAR with its evidence", "PIXNAR, fused with BM25 and dense"
 _SURE = 0.05  # p-values below are no luck
 _FORMS = {
@@ -34,7 +39,9 @@ _FORMS = {
     "BM25, docids joined": "joined",
     "BM25, text": "text",
     "BM25, text and docids": "both",
+    BEST_BM25: "auto",
 }
+_KEYWORD_FORMS = (_FORMS["BM25, docids, best"], _FORMS[BEST_BM25])  # a keyword has one docid and no text
 
 
 def whole_index(study: Study) -> Path:
@@ -45,15 +52,15 @@ def whole_index(study: Study) -> Path:
 def baselines(
     study: Study, *, corpus: Corpus | None = None, tuned: bool = True
 ) -> tuple[dict[str, Path], dict[str, str]]:
-    """The folders of what one would use instead, and why some are left out."""
+    """The folders of the baselines, and why some are left out."""
     source = corpus or study.corpus
     made: dict[str, Path] = {}
     missing: dict[str, str] = {}
     if tuned and not study.plan.tuned:
-        tuned, missing["dense, fine-tuned"] = False, "--no-tuned"
+        tuned, missing[TUNED] = False, "--no-tuned"
 
     def build(label: str, facts: Any, make: Callable[[Path], Any], *, slow: bool = True) -> None:
-        folder = study.work / "baselines" / study.key(label, [source.name, facts])
+        folder = study.work / "baselines" / study.key(label, [source.name, BASELINE.version, facts])
         folder.parent.mkdir(exist_ok=True)
         try:
             study.build(label, folder, partial(make, folder), slow=slow)
@@ -64,8 +71,8 @@ def baselines(
             made[label] = folder
 
     for label, over in _FORMS.items():
-        if corpus is not None and over != "docids":
-            continue  # a keyword has one docid and no text
+        if corpus is not None and over not in _KEYWORD_FORMS:
+            continue
         build(label, over, partial(build_bm25, source, over=over, progress=study.progress), slow=False)
     shared: dict[str, Any] = {
         "encoder": study.plan.encoder,
@@ -73,24 +80,33 @@ def baselines(
         "cache": study.cache,
         "progress": study.progress,
     }
-    build("dense, zero-shot", study.plan.encoder, partial(build_dense, source, **shared))
+    build(DENSE, study.plan.encoder, partial(build_dense, source, **shared))
+    if corpus is None:
+        build(DENSE_BOTH, study.plan.encoder, partial(build_dense, source, over="both", **shared))
     if tuned:
         plan = study.plan
         tuning = Tuning(steps=plan.steps, minutes=0.0 if plan.steps else plan.minutes, seed=plan.seed)
         make = partial(build_dense, source, tuning=tuning, **shared)
-        build("dense, fine-tuned", [plan.encoder, asdict(tuning)], make)
+        build(TUNED, [plan.encoder, asdict(tuning)], make)
+    untuned = DENSE_BOTH if DENSE_BOTH in made else DENSE
+    for label, dense, fusion in ((HYBRID, untuned, WEIGHTS), (RANKS, untuned, RRF), (TUNED_HYBRID, TUNED, WEIGHTS)):
+        if dense in made and BEST_BM25 in made:
+            sides = made[dense], made[BEST_BM25]
+            make = partial(build_hybrid, source, fusion=fusion, dense=sides[0], bm25=sides[1])
+            build(label, [fusion, *(side.name for side in sides)], make, slow=False)
     return made, missing
 
 
 def table1(study: Study) -> Report:
     """Baselines, CLOVERv2, and PIXNAR with more and more of what this project adds."""
-    study.expect(6)
+    study.expect(8)
     pieces = study.word_pieces()
     others, missing = baselines(study)
-    l1 = study.word_pieces(*L1_ONLY)
+    l1, tokens = study.word_pieces(*L1_ONLY), study.word_pieces(*TOKEN_LOSSES)
     alone, whole = study.phrases(study.plan.size), whole_index(study)
     ours = {
         f"{CLOVER_NAME}, l1 only": (l1, "docids"),
+        f"{CLOVER_NAME}, the paper's three losses": (tokens, "docids"),
         CLOVER_NAME: (pieces, "docids"),
         ALONE: (alone, "docids"),
         UNFUSED: (whole, "evidence"),
@@ -106,11 +122,13 @@ def table1(study: Study) -> Report:
     wish = study.recipe(Recipe())
     ours_tuned = wish.train.fine_tune > 0 or wish.model.slot_design == "mask"  # mask slots train it throughout
     clover = rows[CLOVER_NAME]
-    grid = Grid(["system", *DEFAULT, "MRR@10 against CLOVERv2", "mean ms", "p99 ms"])
+    ranks_by = {label: describe(folder) for label, folder in others.items()}
+    ranks_by |= {label: describe(folder, sources) for label, (folder, sources) in ours.items()}
+    grid = Grid(["system", *DEFAULT, "MRR@10 against CLOVERv2", "mean ms", "p99 ms", "ranks by"])
     for label, row in rows.items():
         against = None if row is clover else better(row, clover)
         took = (f"{spent[label][name]:.1f}" for name in ("mean", "p99"))
-        grid.rows.append((label, *quality(row, DEFAULT), against, *took))
+        grid.rows.append((label, *quality(row, DEFAULT), against, *took, ranks_by[label]))
     return Report(
         "table1",
         "Table 1: all systems",
@@ -121,12 +139,17 @@ def table1(study: Study) -> Report:
             ),
         ],
         [
-            *_reading(rows, others.get("dense, fine-tuned"), ours_tuned=ours_tuned),
+            *_reading(rows, others.get(TUNED), ours_tuned=ours_tuned),
             *(f"No {label}: {why}." for label, why in missing.items()),
         ],
         lambda axes: _plot(axes, study, rows, spent),
         {
-            label: {"figures": row.figures, "latency_ms": spent[label], "facts": row.facts}
+            label: {
+                "figures": row.figures,
+                "latency_ms": spent[label],
+                "facts": row.facts,
+                "ranks by": ranks_by[label],
+            }
             for label, row in rows.items()
         },
     )
@@ -150,7 +173,7 @@ def _times(study: Study, others: dict[str, Path], ours: dict[str, tuple[Path, st
 
 def _reading(rows: dict[str, Judged], tuned: Path | None, *, ours_tuned: bool) -> list[str]:
     """Who is ahead of whom."""
-    others = {label: row for label, row in rows.items() if label.startswith(("BM25", "dense"))}
+    others = {label: row for label, row in rows.items() if label.startswith(("BM25", "dense", "hybrid"))}
     lines = [
         "Phrases in place of word-pieces, all else equal, without copy or fusion: MRR@10 "
         f"{better(rows[ALONE], rows[CLOVER_NAME])}; in the paper +31.0 % with 5 M phrases."

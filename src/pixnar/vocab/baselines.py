@@ -1,7 +1,7 @@
 """BPE, Unigram and word-piece behind the same protocol as our own vocabulary, through `tokenizers`.
 
 What is trained here works on UTF-8 bytes, so that no text is unknown, and every word carries its blank in front of it,
-the first one too, so that a word has one id wherever it stands.
+the first one too, so that a word has one id wherever it stands. Texts are split at blanks and at punctuation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from pixnar.errors import FileFormatError, VocabularyError
 from pixnar.progress import Progress
@@ -38,14 +38,15 @@ _KIND = "vocab-tk"
 _VERSION = 1
 _BATCH = 16_384
 _BYTES = 256
+_WORDS = r" ?[\p{L}\p{M}\p{N}]+| ?[^ \p{L}\p{M}\p{N}]+"  # a word or a run of other signs, each with its blank
 
 
 def bpe_tokenizer(texts: Iterable[str], size: int, *, whitespace: bool = True, min_count: int = 2) -> Tokenizer:
     """Train byte-level BPE on texts that are already normalised; every text counts as often as it is given.
 
-    With `whitespace`, merges stay inside a word; without it ("super"), they may cross blanks. `min_count` is the
-    smallest number of occurrences for which a pair is still merged. The same texts in the same order give the same
-    tokenizer.
+    With `whitespace`, merges stay inside a word or a run of punctuation; without it ("super"), they may cross both.
+    `min_count` is the smallest number of occurrences for which a pair is still merged. The same texts in the same order
+    give the same tokenizer.
 
     >>> bpe_tokenizer(["free night", "free flight"], 300).encode("free").tokens
     ['Ġfree']
@@ -294,7 +295,7 @@ def _byte_level(model: models.Model, whitespace: bool) -> Tokenizer:
     tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.Prepend(" ")
     as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    words = pre_tokenizers.Split(" ", "merged_with_next")
+    words = pre_tokenizers.Split(Regex(_WORDS), "isolated")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, as_bytes]) if whitespace else as_bytes
     tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     return tokenizer
