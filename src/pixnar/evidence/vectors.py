@@ -231,9 +231,9 @@ class DocidVectors:
             raise FileFormatError(f"{path} holds no usable vectors ({error}): build them again") from error
 
 
-def name_of(tokens: Iterable[int]) -> int:
+def name_of(tokens: ArrayLike) -> int:
     """What stands for a docid in a file of vectors: a hash of its tokens."""
-    return xxhash.xxh3_64_intdigest(np.fromiter(tokens, "<u4").tobytes())
+    return xxhash.xxh3_64_intdigest(np.asarray(tokens, "<u4").tobytes())
 
 
 def _unit(vectors: Floats) -> Floats:

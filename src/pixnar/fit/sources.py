@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pixnar.corpus import Corpus
 from pixnar.evidence.bm25 import Bm25
-from pixnar.evidence.documents import DocumentEvidence
-from pixnar.evidence.vectors import DocidVectors
+from pixnar.evidence.documents import Docids, DocumentEvidence
+from pixnar.evidence.vectors import DocidVectors, name_of
 from pixnar.index.files import BM25_FILE, EVIDENCE, VECTORS
 from pixnar.progress import Progress
 from pixnar.recipe import Recipe
@@ -47,7 +48,8 @@ class Sources:
         if not path.exists():
             echoes = self.echoes and wish.text
             texts = self._texts(docids=wish.docids and not echoes, text=wish.text)
-            DocumentEvidence.build(data.vocabulary, texts, len(data.doc_ids)).save(path)
+            counted: Docids = "none" if not wish.docids else "added" if echoes else "all"
+            DocumentEvidence.build(data.vocabulary, texts, len(data.doc_ids), docids=counted).save(path)
         return DocumentEvidence.load(path, data.vocabulary)
 
     def bm25(self) -> Bm25 | None:
@@ -59,7 +61,8 @@ class Sources:
         if not path.exists():
             texts = self._texts(docids=not self.echoes, text=True)
             groups = [unit for unit, _ in texts]
-            Bm25.build([text for _, text in texts], groups, join=True, n_documents=len(data.doc_ids)).save(path)
+            how: dict[str, Any] = {"join": True, "n_documents": len(data.doc_ids), "docids": not self.echoes}
+            Bm25.build([text for _, text in texts], groups, **how).save(path)
         return Bm25.load(path)
 
     def vectors(self) -> DocidVectors | None:
@@ -70,5 +73,6 @@ class Sources:
             return None
         if not path.exists():
             vectors = data.vectors[: len(data.docids)]
-            DocidVectors.build(vectors, data.pair_docid, data.pair_document, len(data.doc_ids)).save(path)
+            names = map(name_of, data.tokens.rows())
+            DocidVectors.build(vectors, data.pair_docid, data.pair_document, len(data.doc_ids), names).save(path)
         return DocidVectors.load(path)

@@ -98,6 +98,7 @@ class Index:
                 f"{where / ENCODER} gives {encoder.slots} slots of {encoder.width} numbers, the other files have "
                 f"{slots} of {rows.dim}: copy or build the index again"
             )
+        engine.encode = lambda texts: encoder.query_vectors(texts)[1]
         return cls(where, content, engine, encoder, rows)
 
     @classmethod
