@@ -1,8 +1,12 @@
-"""One part of an index, opened to answer for its documents: it needs neither the encoder nor the phrase rows."""
+"""One part of an index, opened to answer for its documents.
+
+Encoder and phrase rows are read only for docids that were added after the fit.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
@@ -80,7 +84,7 @@ class Part:
     def open(
         cls, shards: Shards, number: int, *, sources: str = "all", mapped: bool = True, warm_up: bool = False
     ) -> Part:
-        """Open one part of what `split` wrote; phrase rows are read only for docids that were added later."""
+        """Open one part of what `split` wrote."""
         content, folder = shards.check(number), shards.parts[number]
         rows = HeadRows.load(folder / HEAD, verify=False)
         with contextlib.nullcontext() if mapped else in_memory():
@@ -97,11 +101,12 @@ class Part:
             )
             places = read_places(folder)
 
-        def encode(texts: Sequence[str]) -> NDArray[np.float32]:
+        @functools.cache
+        def encoder() -> QueryEncoder:
             shards.check(number)
-            return QueryEncoder.load(folder / ENCODER, verify=False).query_vectors(texts)[1]
+            return QueryEncoder.load(folder / ENCODER, verify=False)
 
-        engine.encode = encode
+        engine.encode = lambda texts: encoder().query_vectors(texts)[1]
         shards.check(number)  # the folder may have been replaced while it was read
         return cls(engine, places)
 
