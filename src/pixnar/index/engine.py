@@ -22,7 +22,7 @@ from pixnar.evidence.documents import DocumentEvidence
 from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.ngrams import Ngrams
 from pixnar.evidence.ranking import best
-from pixnar.evidence.vectors import DocidVectors
+from pixnar.evidence.vectors import NO_DOCID, DocidVectors
 from pixnar.head import HeadRows
 from pixnar.head.factors import DocidFactors
 from pixnar.index.live import Encode, LiveSources, Sources
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 
 _AT_ONCE = 16  # items of each thread
-DOCIDS, OWN, EXPANSION, DENSE, BM25 = "docids", "own", "expansion", "dense", "bm25"
+DOCIDS, OWN, EXPANSION, DENSE, TEXT, BM25 = "docids", "own", "expansion", "dense", "text", "bm25"
 
 
 class Query(NamedTuple):
@@ -111,9 +111,9 @@ EVERYTHING = Wanted()
 
 
 def needed_by(fusion: Fusion | None) -> set[str]:
-    """The sources that a fusion cannot do without: OWN for the evidence, whatever it is asked for, BM25 and DENSE."""
+    """The sources that a fusion cannot do without: OWN for the evidence, whatever it is asked for, and the others."""
     weights = set() if fusion is None else set(fusion.weights)
-    return (weights & {BM25, DENSE}) | ({OWN} if weights & {OWN, EXPANSION} else set())
+    return (weights & {BM25, DENSE, TEXT}) | ({OWN} if weights & {OWN, EXPANSION} else set())
 
 
 def scorer_of(model: Nar, priors: Priors, rule: ScoreRule) -> QueryScorer:
@@ -143,10 +143,12 @@ class Engine:
     evidence: DocumentEvidence | None = None
     vectors: DocidVectors | None = None
     bm25: Bm25 | None = None
+    text: DocidVectors | None = None
     fusion: Fusion | None = None
     depth: int = 200
     expansion: int = 200
     threads: int = 2
+    nearest: bool = True  # the documents with the nearest vectors are candidates; else vectors only re-rank
     encode: Encode | None = None  # for docids that are added later, where dense vectors count
     factors: DocidFactors | None = None  # of docids under the composed score; made from the scorer's rows if not given
     made: InitVar[Decoder | None] = None  # for these slots, floors and factors; its first use reads the whole table
@@ -169,6 +171,7 @@ class Engine:
         self.evidence = self.evidence if OWN in needed else None
         self.bm25 = self.bm25 if BM25 in needed else None
         self.vectors = self.vectors if DENSE in needed else None
+        self.text = self.text if TEXT in needed else None
 
     def warm_up(self) -> None:
         """Do now what the first query would do: bound the score of every docid, and count those that changed."""
@@ -178,11 +181,11 @@ class Engine:
     def sources(self, difference: Difference) -> Sources:
         """What speaks for documents beside their docids, after some changes to the docid table."""
         if not difference:
-            return Sources(self.units, self.evidence, self.bm25, self.vectors)
+            return Sources(self.units, self.evidence, self.bm25, self.vectors, self.text)
         with self._lock:
             if self._ready is None or self._ready[0] is not difference:
                 if self._live is None:
-                    built = (self.units, self.evidence, self.bm25, self.vectors)
+                    built = (self.units, self.evidence, self.bm25, self.vectors, self.text)
                     self._live = LiveSources(*built, self.ngrams.vocabulary, self.encode)
                 self._ready = difference, self._live.after(difference)
             return self._ready[1]
@@ -283,7 +286,7 @@ class Engine:
         lap: Laps | None = None,
         expanded: Callable[[Query], Expanded | None] | None = None,
     ) -> Candidates:
-        """The `depth` best documents of the decoder, of the evidence and of BM25, each with the scores of all.
+        """The `depth` best documents of the decoder and of each source, all of them with the scores of every source.
 
         `expanded` is for an engine that has no phrase rows at hand: it tells what the model expects.
         """
@@ -292,7 +295,7 @@ class Engine:
         found = list(decoded[0].doc_ids)
         lap("decode")
         sources = self.sources(decoded[0].snapshot.difference)
-        whole = _whole_columns(sources, query, (expanded or self.expanded)(query))
+        whole = _whole_columns(sources, query, (expanded or self.expanded)(query), self.nearest)
         tops = {name: _top(column, depth) for name, column in whole.items()}
         units = sources.units.numbers(found)
         missing = np.setdiff1d(np.concatenate([np.zeros(0, np.int64), *(top.units for top in tops.values())]), units)
@@ -306,8 +309,10 @@ class Engine:
         if units.min(initial=0) < 0:
             raise FileFormatError("the docid table was built again with documents that the other files lack: fit again")
         columns |= {name: column[units] for name, column in whole.items()}
-        if sources.vectors is not None:
-            columns[DENSE] = sources.vectors.best(query.pooled, units)
+        for name, vectors in ((DENSE, sources.vectors), (TEXT, sources.text)):
+            if vectors is not None:
+                near = columns[name] if name in columns else vectors.best(query.pooled, units)
+                columns[name] = np.where(near == NO_DOCID, np.float32(np.nan), near)  # it says nothing of these
         order = sorted(range(len(found)), key=found.__getitem__)  # equals go by id
         places = [(one, place) for one in decoded for place in range(len(one.doc_ids))]
         lap("evidence")
@@ -364,8 +369,8 @@ class Engine:
         return self._decoded(scores, len(doc_ids), Wanted(doc_ids, wanted.forbid, wanted.where))
 
 
-def _whole_columns(sources: Sources, query: Query, expanded: Expanded | None) -> dict[str, Floats]:
-    """Scores of all documents by each source beside the docid scores."""
+def _whole_columns(sources: Sources, query: Query, expanded: Expanded | None, nearest: bool) -> dict[str, Floats]:
+    """Scores of all documents by each source beside the docid scores, by vectors only if the `nearest` are wanted."""
     columns = {}
     if sources.evidence is not None:
         columns[OWN] = sources.evidence.own(query.text)
@@ -373,6 +378,9 @@ def _whole_columns(sources: Sources, query: Query, expanded: Expanded | None) ->
             columns[EXPANSION] = sources.evidence.expansion(*expanded)
     if sources.bm25 is not None:
         columns[BM25] = sources.bm25.documents(query.text)
+    for name, vectors in ((DENSE, sources.vectors), (TEXT, sources.text)):
+        if vectors is not None and nearest:
+            columns[name] = vectors.every(query.pooled)
     return columns
 
 

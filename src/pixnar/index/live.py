@@ -33,6 +33,7 @@ class Sources(NamedTuple):
     evidence: DocumentEvidence | None
     bm25: Bm25 | None
     vectors: DocidVectors | ChangedVectors | None
+    text: DocidVectors | ChangedVectors | None
 
 
 class LiveSources:
@@ -44,22 +45,24 @@ class LiveSources:
         evidence: DocumentEvidence | None,
         bm25: Bm25 | None,
         vectors: DocidVectors | None,
+        text: DocidVectors | None,
         vocabulary: TargetVocabulary,
         encode: Encode | None,
     ) -> None:
-        self._units, self._evidence, self._bm25, self._vectors = units, evidence, bm25, vectors
+        self._units, self._evidence, self._bm25, self._vectors, self._text = units, evidence, bm25, vectors, text
         self._vocabulary, self._encode = vocabulary, encode
         self._encoded: dict[str, Floats] = {}  # the vectors of added docids
 
     def after(self, difference: Difference) -> Sources:
         """As they are after these changes."""
         units, changed = self._changed(difference)
-        vectors = self._vectors and ChangedVectors(self._vectors, changed, self._gained(changed))
+        only_removed = changed._replace(gained=[], lost=[], lost_names=[])  # docids are no text
         return Sources(
             units,
             self._evidence and self._evidence.changed(changed),
             self._bm25 and self._bm25.changed(changed),
-            vectors,
+            self._vectors and ChangedVectors(self._vectors, changed, self._gained(changed)),
+            self._text and ChangedVectors(self._text, only_removed, self._text.matrix[:0].astype(np.float32)),
         )
 
     def _changed(self, difference: Difference) -> tuple[ChangedUnits, Changed]:

@@ -18,13 +18,14 @@ from pixnar.evidence.ngrams import Ngrams
 from pixnar.evidence.vectors import DocidVectors
 from pixnar.head import HeadRows
 from pixnar.head.factors import DocidFactors
-from pixnar.index.engine import BM25, DENSE, OWN, Engine, needed_by
+from pixnar.index.engine import BM25, DENSE, OWN, TEXT, Engine, needed_by
 from pixnar.index.files import (
     BM25_FILE,
     EVIDENCE,
     FACTORS,
     PRIORS,
     SHORTLIST,
+    TEXT_FILE,
     UNITS,
     VECTORS,
     read_priors,
@@ -63,6 +64,7 @@ def open_engine(
         fusion=Fusion.from_dict(content["fusion"]) if content["fusion"] else None,
         depth=content["depth"],
         expansion=content["expansion"],
+        nearest=content.get("nearest", True),
         threads=threads,
         factors=factors,
     )
@@ -77,6 +79,9 @@ def open_engine(
     if DENSE in needed:
         engine.vectors = DocidVectors.load(where / VECTORS, verify=False)
         counted[VECTORS] = engine.vectors.n_documents
+    if TEXT in needed:
+        engine.text = DocidVectors.load(where / TEXT_FILE, verify=False)
+        counted[TEXT_FILE] = engine.text.n_documents
     for name, documents in counted.items():
         if documents != len(units):
             raise FileFormatError(f"{where / name} is about {documents} documents, {UNITS} lists {len(units)}")

@@ -19,7 +19,7 @@ from pixnar.evidence.documents import DocumentEvidence
 from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.ngrams import Ngrams
 from pixnar.evidence.vectors import DocidVectors, name_of
-from pixnar.index.engine import BM25, DENSE, DOCIDS, EXPANSION, OWN, Engine, Query, Wanted
+from pixnar.index.engine import BM25, DENSE, DOCIDS, EXPANSION, OWN, TEXT, Engine, Query, Wanted
 from pixnar.index.units import Units
 from pixnar.scale.merge import merged
 from pixnar.scale.part import Asked, Part
@@ -188,15 +188,22 @@ class World:
             len(self.doc_ids),
             [name_of(VOCABULARY.encode(text)) for text in lines],
         )
+        said = [unit for unit in range(len(self.doc_ids)) for _ in range(rng.randint(0, 2))]
+        text = DocidVectors.build(
+            numbers.integers(-3, 4, (len(said), self.width)) * 2 + 1, range(len(said)), said, len(self.doc_ids)
+        )
         how: dict[str, Any] = {"fusion": fusion, "depth": depth, "expansion": 7, "threads": 1}
+        how["nearest"] = rng.random() < 0.7
         how["encode"] = lambda given: np.array([encoded(text, self.width) for text in given], np.float32)
         ngrams = Ngrams(VOCABULARY)
         self.table, self.tables = table_of(names, size), cut_table(names, size, parts)
-        self.whole = Engine(self.table, scorer, ngrams, Units.of(self.doc_ids), None, evidence, vectors, bm25, **how)
+        self.whole = Engine(
+            self.table, scorer, ngrams, Units.of(self.doc_ids), None, evidence, vectors, bm25, text, **how
+        )
         self.parts = []
         for table, places in zip(self.tables, Cut.of(self.doc_ids, parts).places, strict=True):
             units = Units.of([self.doc_ids[place] for place in places.tolist()])
-            sources = (evidence.part(places), vectors.part(places), bm25.part(places))
+            sources = (evidence.part(places), vectors.part(places), bm25.part(places), text.part(places))
             made = Engine(table, scorer, ngrams, units, None, *sources, **how, factors=self.whole.factors)
             self.parts.append(Part(made, places))
 
@@ -225,7 +232,7 @@ class World:
     st.integers(0, 2**32 - 1),
     st.integers(1, 5),
     st.dictionaries(
-        st.sampled_from([DOCIDS, OWN, EXPANSION, DENSE, BM25]), st.sampled_from([0.5, 1.0, 3.0]), min_size=1
+        st.sampled_from([DOCIDS, OWN, EXPANSION, DENSE, TEXT, BM25]), st.sampled_from([0.5, 1.0, 3.0]), min_size=1
     ),
     st.sampled_from([1, 2, 3, 200]),
     st.sampled_from([1, 3, 1000]),
