@@ -77,6 +77,7 @@ def test_the_model_memorises(tmp_path: Path, encoder: Path, score: str) -> None:
         evidence__docids=False,
         evidence__text=False,
         fuse__dense=False,
+        fuse__text_vectors=0,
         fuse__bm25=False,
         shortlist__learn=False,
     )
@@ -214,7 +215,9 @@ def test_a_corpus_without_dev(tmp_path: Path, encoder: Path) -> None:
     assert Index.load(tmp_path / "index", sources="evidence").engine.fusion is not None
     assert Index.load(tmp_path / "index", sources="docids").engine.fusion is None
     assert len(index.search("balin", k=20)) == 8
-    alone = settings(encoder, evidence__docids=False, evidence__text=False, fuse__dense=False, fuse__bm25=False)
+    alone = settings(
+        encoder, evidence__docids=False, evidence__text=False, fuse__dense=False, fuse__text_vectors=0, fuse__bm25=False
+    )
     made(tmp_path / "corpus", tmp_path / "alone", alone)
     assert Index.load(tmp_path / "alone").engine.fusion is None
 

@@ -18,7 +18,7 @@ from pixnar.errors import FileFormatError
 from pixnar.evidence.fuse import Fusion
 from pixnar.fit import fit
 from pixnar.index import Hit, Index
-from pixnar.index.engine import BM25, DENSE, DOCIDS, EXPANSION, OWN
+from pixnar.index.engine import BM25, DENSE, DOCIDS, EXPANSION, OWN, TEXT
 from pixnar.recipe import Recipe, override
 from tests.fit.corpora import WORDS, settings, write_small
 from tests.model.tiny import save_encoder
@@ -110,7 +110,7 @@ def answers(index: Index) -> list[list[Hit]]:
 
 
 def test_reopening_and_compacting_change_no_bit(home: Path, tmp_path: Path) -> None:
-    index = opened(home, tmp_path, *SOURCES)
+    index = opened(home, tmp_path, *SOURCES, TEXT)
     index.table.add("d03", [ADDED, "unheard of"])
     index.table.add("new", [ADDED, "Stapol"])
     index.table.remove("d05")

@@ -88,6 +88,7 @@ class Index:
             table,
             lambda priors, log_z: QueryScorer(head, log_z, priors, rule),
             rows,
+            lambda texts: encoder.query_vectors(texts)[1],
             threads=threads,
             shortlist=shortlist,
             warm_up=warm_up,
@@ -98,7 +99,6 @@ class Index:
                 f"{where / ENCODER} gives {encoder.slots} slots of {encoder.width} numbers, the other files have "
                 f"{slots} of {rows.dim}: copy or build the index again"
             )
-        engine.encode = lambda texts: encoder.query_vectors(texts)[1]
         return cls(where, content, engine, encoder, rows)
 
     @classmethod

@@ -31,6 +31,7 @@ from pixnar.index.files import (
     read_priors,
     read_units,
 )
+from pixnar.index.live import Encode
 from pixnar.scoring import Priors
 from pixnar.search.query import QueryScorer
 from pixnar.shortlist.lists import Shortlist
@@ -42,12 +43,16 @@ def open_engine(
     table: DocidTable,
     scorer: Callable[[Priors, NDArray[np.float32]], QueryScorer],
     rows: HeadRows,
+    encode: Encode,
     *,
     threads: int = 2,
     shortlist: bool = True,
     warm_up: bool = False,
 ) -> Engine:
-    """The engine of an index folder with this manifest and these phrase rows; `scorer` takes priors and log Z."""
+    """The engine of an index folder with this manifest and these phrase rows; `scorer` takes priors and log Z.
+
+    `encode` is asked for the vectors of docids that were added after the fit.
+    """
     (priors, log_z), units = read_priors(where / PRIORS, verify=False), read_units(where / UNITS, verify=False)
     if len(priors.tokens) != table.vocab_size:
         raise FileFormatError(f"{where}: {len(priors.tokens)} priors, the docid table has {table.vocab_size} tokens")
@@ -67,6 +72,7 @@ def open_engine(
         nearest=content.get("nearest", True),
         threads=threads,
         factors=factors,
+        encode=encode,
     )
     needed = needed_by(engine.fusion)
     counted = {}

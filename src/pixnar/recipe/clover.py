@@ -10,7 +10,7 @@ CLOVER = Recipe(
     train=Train(ranking=0.0, negatives=0, head_learning_rate=1e-3, optimizer="rows"),
     scoring=Scoring(score="probability", copy=0.0),
     evidence=Evidence(docids=False, text=False),
-    fuse=Fuse(dense=False, bm25=False),
+    fuse=Fuse(dense=False, text_vectors=0, bm25=False),
     shortlist=Shortlist(learn=False),  # the full softmax, over all word pieces
 )
 """The encoder's own word pieces as targets, and nothing beside the model; everything else is our default: encoder,

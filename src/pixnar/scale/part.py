@@ -87,6 +87,12 @@ class Part:
         """Open one part of what `split` wrote."""
         content, folder = shards.check(number), shards.parts[number]
         rows = HeadRows.load(folder / HEAD, verify=False)
+
+        @functools.cache
+        def encoder() -> QueryEncoder:
+            shards.check(number)
+            return QueryEncoder.load(folder / ENCODER, verify=False)
+
         with contextlib.nullcontext() if mapped else in_memory():
             table = shards.table(number)
             rule = ScoreRule.from_dict(content["rule"])
@@ -96,17 +102,11 @@ class Part:
                 table,
                 lambda priors, log_z: QueryScorer(rows, log_z, priors, rule),
                 rows,
+                lambda texts: encoder().query_vectors(texts)[1],
                 shortlist=False,
                 warm_up=warm_up,
             )
             places = read_places(folder)
-
-        @functools.cache
-        def encoder() -> QueryEncoder:
-            shards.check(number)
-            return QueryEncoder.load(folder / ENCODER, verify=False)
-
-        engine.encode = lambda texts: encoder().query_vectors(texts)[1]
         shards.check(number)  # the folder may have been replaced while it was read
         return cls(engine, places)
 
