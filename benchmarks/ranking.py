@@ -2,7 +2,8 @@
 
 Behind ``pixnar bench ranking``. Per corpus, vectors, docid table and dev queries are shared by all rows; rows that only
 change the scoring reuse the same weights. Every training run takes the same number of steps,
-so that a busy machine does not decide.
+so that a busy machine does not decide. Settings and weights are cross-validated: chosen on one half of the dev queries,
+measured on the other. The step that training keeps is the best on dev, for every row alike.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from pixnar.evaluate.queries import Queries, read_queries
 from pixnar.evaluate.significance import paired_difference
 from pixnar.evidence.bm25 import Bm25
 from pixnar.evidence.documents import DocumentEvidence
-from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.ngrams import Ngrams
 from pixnar.evidence.vectors import DocidVectors
+from pixnar.fit.cross import CrossValidation, folds
 from pixnar.fit.lists import make_shortlist
 from pixnar.fit.parts import x_of
-from pixnar.fit.tune import docid_mrr, gather, ranked, tune_fusion, tune_rule
+from pixnar.fit.tune import RuleTuner, docid_mrr
 from pixnar.index.engine import BM25, DENSE, DOCIDS, EXPANSION, OWN, Engine, Query, scorer_of
 from pixnar.index.units import Units
 from pixnar.model.build import build_model, calibrate
@@ -56,11 +57,13 @@ LIKELIHOOD = PAPER_RULE.with_(normalize=True)
 PROBABILITY = ScoreRule(score="probability")
 NO_COPY = PROBABILITY.with_(copy=0.0)
 
-_TUNED = 200  # dev queries on which dials are chosen
+_TUNED = 200  # dev queries on which settings are chosen
 _DEPTH = 150
 _BEST = "best form on dev"
 HYBRID = "hybrid of dense and BM25"
 Ranked = list[list[str]]
+Rules = list[ScoreRule]
+"""One for each half of the dev queries, chosen on the other half."""
 
 
 @dataclass
@@ -108,19 +111,26 @@ class _Bench:
     def queries(self, model: Nar, engine: Engine) -> list[Query]:
         return engine.queries(self.dev.texts, x_of(model, self.dev.texts, self.pooled), self.pooled)
 
-    def by_docids(self, model: Nar, rule: ScoreRule, shortlist: Any = None) -> Ranked:
-        engine = self.engine(model, rule)
-        engine.shortlist = shortlist
-        queries = self.queries(model, engine)
-        return engine.spread(
-            lambda scores: [hit.doc_id for hit in engine.decode(scores, 100)], engine.slot_scores(queries)
-        )
+    def by_docids(self, model: Nar, rules: Rules, shortlist: Any = None) -> Ranked:
+        found: Ranked = [[] for _ in range(len(self.dev))]
+        for half, rule in zip(folds(len(self.dev)), rules, strict=True):
+            engine = self.engine(model, rule)
+            engine.shortlist = shortlist
+            queries = self.queries(model, engine)
+            numbers = half.measured.tolist()
+            for i, row in zip(numbers, _decoded(engine, [queries[i] for i in numbers]), strict=True):
+                found[i] = row
+        return found
 
-    def tuned(self, model: Nar, start: ScoreRule, dials: Sequence[str], orders: bool = False) -> ScoreRule:
-        """The start with some of its dials chosen on dev."""
-        engine = self.engine(model, start)
+    def tuned(self, model: Nar, starts: Rules, settings: Sequence[str], orders: bool = False) -> Rules:
+        """The starts with some of their settings chosen on dev, each on the other half."""
+        engine = self.engine(model, starts[0])
         some = self.dev.first(_TUNED)
-        return tune_rule(engine, self.queries(model, engine)[: len(some)], some, dials=dials, orders=orders)[0]
+        tuner = RuleTuner(engine, self.queries(model, engine)[: len(some)], some)
+        return [
+            tuner.best(start, half.chosen_on[half.chosen_on < len(some)], settings=settings, orders=orders)
+            for half, start in zip(folds(len(self.dev)), starts, strict=True)
+        ]
 
 
 def run(
@@ -184,24 +194,26 @@ def _corpus(
     documents = {document.doc_id: f"{document.title} {document.text}" for document in source.documents()}
     _baselines(bench, source, cache, note)
     model, facts["paper-like training"] = bench.trained("p", LIKELIHOOD, head="random", bias=False, ranking=0.0)
-    note("paper-like: random phrase vectors, no bias, log P", bench.by_docids(model, LIKELIHOOD))
+    plain = [LIKELIHOOD] * 2
+    note("paper-like: random phrase vectors, no bias, log P", bench.by_docids(model, plain))
     model, facts["three losses"] = bench.trained("a", NO_COPY, ranking=0.0)
-    note("+ phrase vectors from the encoder, bias", bench.by_docids(model, LIKELIHOOD))
-    rule = bench.tuned(model, LIKELIHOOD.with_(prior_weight=0.75), ["prior_weight"])
-    note("+ prior correction", bench.by_docids(model, rule))
-    rule = bench.tuned(model, rule.with_(floor="zero", ends=False), ["prior_weight", "length_norm"])
-    note("+ floor for what is not expected, length", bench.by_docids(model, rule))
-    rule = bench.tuned(model, rule.with_(order="bag"), ["order", "prior_weight"], orders=True)
-    note("+ order-free matching", bench.by_docids(model, rule))
-    rule = bench.tuned(model, rule.with_(aggregate="logsumexp"), ["aggregate"])
-    note("+ documents by log-sum-exp", bench.by_docids(model, rule))
-    no_copy = rule
-    rule = bench.tuned(model, rule.with_(copy=0.3), ["copy", "prior_weight", "length_norm", "aggregate"])
-    note("+ copy term", bench.by_docids(model, rule))
+    note("+ phrase vectors from the encoder, bias", bench.by_docids(model, plain))
+    rules = bench.tuned(model, _changed(plain, prior_weight=0.75), ["prior_weight"])
+    note("+ prior correction", bench.by_docids(model, rules))
+    rules = bench.tuned(model, _changed(rules, floor="zero", ends=False), ["prior_weight", "length_norm"])
+    note("+ floor for what is not expected, length", bench.by_docids(model, rules))
+    rules = bench.tuned(model, _changed(rules, order="bag"), ["order", "prior_weight"], orders=True)
+    note("+ order-free matching", bench.by_docids(model, rules))
+    rules = bench.tuned(model, _changed(rules, aggregate="logsumexp"), ["aggregate"])
+    note("+ documents by log-sum-exp", bench.by_docids(model, rules))
+    no_copy = rules
+    rules = bench.tuned(model, _changed(rules, copy=0.3), ["copy", "prior_weight", "length_norm", "aggregate"])
+    note("+ copy term", bench.by_docids(model, rules))
     model, facts["with ranking loss"] = bench.trained("b", PROBABILITY)
-    rule = bench.tuned(model, rule, ["prior_weight", "copy", "length_norm", "aggregate"])
-    note("+ ranking loss", bench.by_docids(model, rule))
-    facts["rule"] = rule.to_dict()
+    rules = bench.tuned(model, rules, ["prior_weight", "copy", "length_norm", "aggregate"])
+    note("+ ranking loss", bench.by_docids(model, rules))
+    facts["rules"] = [rule.to_dict() for rule in rules]
+    rule = rules[0]  # lists and evidence do not depend on its settings
     shortlist = make_shortlist(model, bench.data, ShortlistWish(minutes=1.0), rule, seed)
     sizes = [len(q.tokens) for q in _with(bench.engine(model, rule), shortlist, bench, model) if q.tokens is not None]
     facts["shortlist"] = {
@@ -210,14 +222,22 @@ def _corpus(
         "k": shortlist.k,
         "share": float(np.mean(sizes)) / len(bench.data.vocabulary),
     }
-    note("the same on the learned shortlist", bench.by_docids(model, rule, shortlist))
-    _evidence_and_fusion(bench, model, rule, documents, note, facts)
+    note("the same on the learned shortlist", bench.by_docids(model, rules, shortlist))
+    _evidence_and_fusion(bench, model, rules, documents, note)
     if wordpiece:
         _wordpiece(corpus, bench, no_copy, steps, seed, folder, texts, note, facts)
     for label in ("+ ranking loss", "with fusion"):
         pair = [reciprocal_ranks(runs[one], dev.relevant, 10) for one in (label, HYBRID)]
         facts[f"p, {label} against {HYBRID}"] = paired_difference(*pair).p_value
     return rows, facts
+
+
+def _decoded(engine: Engine, queries: Sequence[Query]) -> Ranked:
+    return engine.spread(lambda scores: [hit.doc_id for hit in engine.decode(scores, 100)], engine.slot_scores(queries))
+
+
+def _changed(rules: Rules, **changes: Any) -> Rules:
+    return [rule.with_(**changes) for rule in rules]
 
 
 def _with(engine: Engine, shortlist: Any, bench: _Bench, model: Nar) -> list[Query]:
@@ -289,48 +309,39 @@ def _baselines(bench: _Bench, corpus: Corpus, cache: Path | None, note: Callable
 def _evidence_and_fusion(
     bench: _Bench,
     model: Nar,
-    rule: ScoreRule,
+    rules: Rules,
     documents: dict[str, str],
     note: Callable[[str, Ranked, str], None],
-    facts: dict[str, Any],
 ) -> None:
     data = bench.data
-    engine = bench.engine(model, rule)
+    engine = bench.engine(model, rules[0])
+    engine.depth = _DEPTH
     docids = [(int(d), data.docids[i]) for i, d in zip(data.pair_docid, data.pair_document, strict=True)]
     own = [(i, documents[doc_id]) for i, doc_id in enumerate(data.doc_ids)]
     engine.evidence = DocumentEvidence.build(data.vocabulary, docids, len(data.doc_ids))
     queries = bench.queries(model, engine)
-    tables = gather(engine, queries, _DEPTH)
-    fusion = tune_fusion(tables, bench.dev, [DOCIDS, OWN, EXPANSION], engine.unit_of)
-    note("+ phrases of all docids as evidence", ranked(tables, fusion), _weights(fusion))
-    facts["weights, evidence"] = fusion.weights
+    crossed = CrossValidation(engine, queries, bench.dev, rules, {})
+    sources = [DOCIDS, OWN, EXPANSION]
+    note("+ phrases of all docids as evidence", crossed.run(sources), " + ".join(sources))
     engine.evidence = DocumentEvidence.build(data.vocabulary, docids + own, len(data.doc_ids))
     texts = [text for _, text in docids + own]
     engine.bm25 = Bm25.build(texts, [i for i, _ in docids + own], join=True, n_documents=len(data.doc_ids))
     if data.vectors is not None:
         vectors = data.vectors[: len(data.docids)]
         engine.vectors = DocidVectors.build(vectors, data.pair_docid, data.pair_document, len(data.doc_ids))
-    tables = gather(engine, queries, _DEPTH)
+    crossed = CrossValidation(engine, queries, bench.dev, rules, {})
     for label, sources in (
         ("+ phrases of the text as evidence", [DOCIDS, OWN, EXPANSION]),
         ("+ fusion with dense", [DOCIDS, OWN, EXPANSION, DENSE]),
         ("with fusion", [DOCIDS, OWN, EXPANSION, DENSE, BM25]),
     ):
-        fusion = tune_fusion(tables, bench.dev, sources, engine.unit_of)
-        note(label, ranked(tables, fusion), _weights(fusion))
-        facts[f"weights, {label}"] = fusion.weights
-        facts[f"cross-validated, {label}"] = fusion.figures.get("MRR@10 cross-validated")
-
-
-def _weights(fusion: Fusion) -> str:
-    """The sources of a fusion and their weights, relative to how far their scores spread."""
-    return " + ".join(f"{weight:.2g} · {name}" for name, weight in fusion.weights.items())
+        note(label, crossed.run(sources), " + ".join(sources))
 
 
 def _wordpiece(
     corpus: str,
     phrase: _Bench,
-    rule: ScoreRule,
+    rules: Rules,
     steps: int,
     seed: int,
     folder: Path,
@@ -341,9 +352,9 @@ def _wordpiece(
     vocabulary = TokenizerVocabulary.from_pretrained(place_of(MINILM), texts)
     bench = _bench(phrase.name, corpus, vocabulary, phrase.dev, phrase.features, steps, seed, folder / "wordpiece")
     model, facts["word-pieces"] = bench.trained("w", NO_COPY, ranking=0.0)
-    ordered = bench.tuned(model, LIKELIHOOD.with_(prior_weight=0.75), ["prior_weight"])
+    ordered = bench.tuned(model, _changed([LIKELIHOOD] * 2, prior_weight=0.75), ["prior_weight"])
     note("word-pieces, prior correction, slot by slot", bench.by_docids(model, ordered))
-    tuned = bench.tuned(model, rule, ["order", "prior_weight", "length_norm", "aggregate"], orders=True)
+    tuned = bench.tuned(model, rules, ["order", "prior_weight", "length_norm", "aggregate"], orders=True)
     note("word-pieces, no copy, equal steps", bench.by_docids(model, tuned))
 
 

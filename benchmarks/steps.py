@@ -214,7 +214,7 @@ def _rows(bench: _Bench, seed: int, rows: Collection[str], note: Callable[..., N
         note("phrases read alone", bench.figures(bench.model("encoder"), COMPOSED_RULE))
         note("solved", bench.figures(bench.model("solved"), COMPOSED_RULE))
     for row, changes in CHANGES.items():
-        no_text = row == "passages" and not data.queries
+        no_text = row == "passages" and len(data.queries) == len(bench.plain.queries)
         if row not in rows or no_text or (row == "live" and not bench.live_steps):
             continue
         live = row == "live"
@@ -253,7 +253,8 @@ def _tuned_dense(bench: _Bench, source: Corpus, minutes: float, seed: int) -> Fi
     """Fine-tuned dense retrieval over the same docids; its best weights are chosen on the dev queries themselves."""
     encoder = Encoder.load(MINILM)
     entries, texts = Entries.read(source, "docids")
-    fine_tune(encoder, bench.data, entries, texts, bench.dev, Tuning(minutes=minutes, seed=seed))
+    tuning = Tuning(minutes=minutes, seed=seed)
+    fine_tune(encoder, bench.data, entries, texts, bench.dev, tuning, folder=bench.folder / "dense")
     features = FeatureCache(encoder, None, precision="int8")  # as those of every other row
     vectors = features.vectors(bench.data.docids)
     dense = DocidVectors.build(vectors, bench.data.pair_docid, bench.data.pair_document, len(bench.data.doc_ids))
@@ -312,6 +313,7 @@ def main(
         source = open_corpus(corpus)
         with tempfile.TemporaryDirectory() as folder:
             bench = _bench(source, queries, steps, live_steps, cache or default_cache(), Path(folder))
+            results["corpora"][name]["passages"] = len(bench.data.queries) - len(bench.plain.queries)
             for seed in range(first_seed, first_seed + seeds):
                 _rows(bench, seed, wanted, note)
                 if dense_minutes and seed == 0:

@@ -89,7 +89,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"train": 3}, "r.toml: train = 3 is not a section; write [train] and its keys below"),
     ({"train": {"bacth": 3}}, "r.toml: unknown key train.bacth = 3; did you mean train.batch?"),
     ({"train": {"copy": 0.3}}, "r.toml: unknown key train.copy = 0.3; it belongs under [scoring]"),
-    ({"fuse": {"zzz": "x"}}, 'r.toml: unknown key fuse.zzz = "x"; [fuse] has dense, bm25, depth, dev_queries'),
+    (
+        {"fuse": {"zzz": "x"}},
+        'r.toml: unknown key fuse.zzz = "x"; [fuse] has dense, text_vectors, bm25, margin, depth, nearest, dev_queries',
+    ),
     ({"train": {"batch": -1}}, "r.toml: train.batch = -1 is not possible; give a whole number from 1 to 1,048,576"),
     ({"train": {"batch": "big"}}, 'r.toml: train.batch = "big" is a text; give a whole number from 1 to'),
     ({"train": {"batch": 2.5}}, "r.toml: train.batch = 2.5 is a number; give a whole number from 1 to"),

@@ -149,6 +149,28 @@ class Changed(RuleBasedStateMachine):
     def the_same(self) -> None:
         assert content(self.table, IDS) == self.model.content
 
+    @invariant()
+    def the_difference_leads_from_what_was_built_to_what_there_is(self) -> None:
+        """Whatever was compacted in between."""
+        difference = self.table.snapshot().difference
+        built = {(doc_id, tokens) for tokens, named in Model().docids.items() for doc_id in named}
+        kept = {pair for pair in built if pair[0] not in difference.removed_documents}
+        added, removed = (
+            {(doc_id, tokens) for doc_id, docids in kind.items() for tokens in docids}
+            for kind in (difference.added, difference.removed)
+        )
+        assert removed <= kept
+        assert not added & kept
+        assert kept - removed | added == {
+            (doc_id, tokens) for tokens, named in self.model.docids.items() for doc_id in named
+        }
+
+    @rule()
+    def compacting_keeps_the_difference(self) -> None:
+        before = self.table.snapshot().difference
+        self.table.compact(threads=1)
+        assert self.table.snapshot().difference == before
+
 
 class InMemory(Changed):
     @initialize()

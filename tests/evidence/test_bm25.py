@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from pixnar.errors import FileFormatError
 from pixnar.evidence import STOP_WORDS, Bm25
@@ -84,14 +86,19 @@ def test_files(tmp_path: Path, texts: list[str], grouped: bool) -> None:
     assert (tmp_path / "again").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+def parts(bm25: Bm25) -> dict[str, NDArray[Any]]:
+    words: dict[str, NDArray[Any]] = {"words": bm25.table.data, "word_offsets": bm25.table.offsets}
+    return bm25.postings.arrays() | words | {"lengths": bm25.lengths.values}
+
+
 def test_bad_files_are_refused(tmp_path: Path) -> None:
     bm25 = Bm25.build(TEXTS, groups=[0, 0, 1, 1])
-    good = bm25.postings.arrays() | {"words": bm25.table.data, "word_offsets": bm25.table.offsets}
-    meta = {"n_units": 4, "n_documents": 2}
+    good, meta = parts(bm25), {"n_units": 4, "n_documents": 2, "docids": True, **bm25.lengths.meta}
     for change, reason in (
         ({"groups": np.array([0, 0, 1], np.uint32)}, "3 groups for 4 units"),
         ({"groups": np.array([0, 0, 1, 2], np.uint32)}, "group 2 is not below 2"),
         ({"word_offsets": bm25.table.offsets[:-1]}, "do not fit together"),
+        ({"lengths": bm25.lengths.values[1:], "groups": np.array([0, 0, 1, 1], np.uint32)}, "3 lengths for 4 units"),
     ):
         write_container(tmp_path / "b", "bm25", 1, meta, good | change)
         with pytest.raises(FileFormatError, match=reason):
@@ -109,9 +116,8 @@ def test_word_table(words: set[str], asked: str) -> None:
 
 def test_damage_that_nobody_looked_for_is_told_when_it_is_met(tmp_path: Path) -> None:
     bm25 = Bm25.build(TEXTS, groups=[0, 0, 1, 1])
-    arrays = bm25.postings.arrays() | {"words": bm25.table.data, "word_offsets": bm25.table.offsets}
-    arrays["groups"] = np.array([0, 0, 1, 7], np.uint32)
-    write_container(tmp_path / "b", "bm25", 1, {"n_units": 4, "n_documents": 2}, arrays)
+    meta = {"n_units": 4, "n_documents": 2, "docids": True, **bm25.lengths.meta}
+    write_container(tmp_path / "b", "bm25", 1, meta, parts(bm25) | {"groups": np.array([0, 0, 1, 7], np.uint32)})
     loaded = Bm25.load(tmp_path / "b", verify=False)
     assert loaded.score("rome").tolist() == bm25.score("rome").tolist()
     with pytest.raises(FileFormatError, match=r"b is damaged \(a group is not below 2\)"):

@@ -134,6 +134,7 @@ def parts(evidence: DocumentEvidence) -> dict[str, NDArray[Any]]:
         "words": evidence.table.data,
         "word_offsets": evidence.table.offsets,
         "shapes": evidence.shapes,
+        "lengths": evidence.lengths.values,
     }
     return evidence.postings.arrays() | table
 
@@ -159,12 +160,15 @@ def test_bad_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "e").write_bytes(raw)
     with pytest.raises(FileFormatError, match="damaged"):
         DocumentEvidence.load(tmp_path / "e", VOCABULARY)
-    good, meta = parts(evidence), {"n_units": 4, "phrase_weight": 0.1}
+    good = parts(evidence)
+    noted: dict[str, Any] = {"docids": "all", **evidence.lengths.meta}
+    meta = noted | {"n_units": 4, "phrase_weight": 0.1}
     for change, new_meta, reason in (
         ({"word_offsets": evidence.table.offsets[1:]}, meta, "do not fit together"),
         ({"offsets": evidence.postings.offsets[:-1]}, meta, "do not fit together"),
-        ({}, {"n_units": 2, "phrase_weight": 0.1}, "is not below 2"),
-        ({}, {"n_units": 4}, "phrase_weight"),
+        ({"lengths": evidence.lengths.values[1:]}, meta, "3 lengths for 4 documents"),
+        ({}, meta | {"n_units": 2}, "is not below 2"),
+        ({}, noted | {"n_units": 4}, "phrase_weight"),
     ):
         write_container(tmp_path / "e", "evidence", 1, new_meta, good | change)
         with pytest.raises(FileFormatError, match=reason):

@@ -77,6 +77,7 @@ def test_the_model_memorises(tmp_path: Path, encoder: Path, score: str) -> None:
         evidence__docids=False,
         evidence__text=False,
         fuse__dense=False,
+        fuse__text_vectors=0,
         fuse__bm25=False,
         shortlist__learn=False,
     )
@@ -209,14 +210,35 @@ def test_a_corpus_without_dev(tmp_path: Path, encoder: Path) -> None:
     index = Index.load(tmp_path / "index")
     index.verify()
     assert index.engine.fusion is not None
-    assert index.engine.fusion.weights.keys() == {"docids", "own", "expansion", "dense", "bm25"}
+    assert index.engine.fusion.weights.keys() == {"docids", "own", "expansion", "dense", "text", "bm25"}
     assert index.engine.fusion.scales.keys() == index.engine.fusion.weights.keys()
     assert Index.load(tmp_path / "index", sources="evidence").engine.fusion is not None
     assert Index.load(tmp_path / "index", sources="docids").engine.fusion is None
     assert len(index.search("balin", k=20)) == 8
-    alone = settings(encoder, evidence__docids=False, evidence__text=False, fuse__dense=False, fuse__bm25=False)
+    alone = settings(
+        encoder, evidence__docids=False, evidence__text=False, fuse__dense=False, fuse__text_vectors=0, fuse__bm25=False
+    )
     made(tmp_path / "corpus", tmp_path / "alone", alone)
     assert Index.load(tmp_path / "alone").engine.fusion is None
+
+
+@pytest.mark.parametrize("margin", [0, 0.005, 1])
+def test_what_is_shipped_is_what_dev_wants(tmp_path: Path, corpus: Path, encoder: Path, margin: float) -> None:
+    said: list[str] = []
+    report = made(corpus, tmp_path / "index", settings(encoder, fuse__margin=margin), say=said.append)
+    index = Index.load(tmp_path / "index")
+    index.verify()
+    fusions = index.manifest["fusions"].values()
+    weights = {name for fusion in fusions if fusion for name in fusion["weights"]}
+    files = {"dense": "vectors.pixnar", "text": "text.pixnar", "bm25": "bm25.pixnar"}
+    shipped = {name for name, file in files.items() if (tmp_path / "index" / file).exists()}
+    assert shipped == (files.keys() if margin == 0 else weights & files.keys())
+    worth = report.facts.get("worth", {})
+    assert worth.keys() == (files.keys() if margin else set())
+    assert weights & files.keys() <= {name for name in files if worth.get(name, 1) >= margin}
+    assert sum("cross-validated" in line for line in said) == 3 + len(worth)
+    assert index.manifest["dev"] == report.dev
+    assert all(fusion is None or not fusion["figures"] for fusion in fusions)  # none that flatter
 
 
 def test_a_corpus_of_one_document(tmp_path: Path, encoder: Path) -> None:

@@ -1,10 +1,11 @@
-"""Which dials dev may turn."""
+"""Which settings dev may choose."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pixnar.evaluate.queries import Queries
@@ -20,8 +21,10 @@ def engine(rule: ScoreRule) -> Any:
 def test_a_copy_term_that_is_off_stays_off(monkeypatch: pytest.MonkeyPatch, start: float, chosen: float) -> None:
     """Even where the more is copied the better."""
     monkeypatch.setattr(tune, "with_rule", lambda _, rule: engine(rule))
-    monkeypatch.setattr(tune, "docid_mrr", lambda one, *_: 0.1 + one.scorer.rule.copy + one.scorer.rule.length_norm)
-    found, _ = tune.tune_rule(engine(ScoreRule(copy=start)), [], Queries([], [], []), orders=False)
+    value = lambda one, *_: np.array([0.1 + one.scorer.rule.copy + one.scorer.rule.length_norm])  # noqa: E731
+    monkeypatch.setattr(tune, "docid_ranks", value)
+    rule = ScoreRule(copy=start)
+    found = tune.RuleTuner(engine(rule), [], Queries([], [], [])).best(rule, orders=False)
     assert found.copy == chosen
     assert found.length_norm == 0.5
     assert found.order == ScoreRule().order

@@ -151,11 +151,11 @@ def test_phrases_that_are_docids_are_encoded_once(
 
     monkeypatch.setattr(FeatureCache, "_encoded", watched)
     (tmp_path / "solved").mkdir()
-    made(tmp_path / "corpus", tmp_path / "solved" / "index", encoder, vocab__min_count=1, vocab__size=2000)
+    phrases = {"vocab__min_count": 1, "vocab__size": 2000, "fuse__text_vectors": 0}
+    made(tmp_path / "corpus", tmp_path / "solved" / "index", encoder, **phrases)
     assert seen.keys() == set(read_names(open_corpus(tmp_path / "corpus")).docids)  # solved rows read no phrase
     seen.clear()
-    alone = {"model__head": "encoder", "vocab__min_count": 1, "vocab__size": 2000}
-    made(tmp_path / "corpus", tmp_path / "index", encoder, **alone)
+    made(tmp_path / "corpus", tmp_path / "index", encoder, **phrases, model__head="encoder")
     assert seen.keys() >= set(read_names(open_corpus(tmp_path / "corpus")).docids)
     assert max(seen.values()) == 1
     assert np.sum(list(seen.values())) > 160

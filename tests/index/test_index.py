@@ -230,18 +230,6 @@ def test_new_documents_are_found(copy: Path, fused: bool) -> None:
     assert again.search("balin stapol unheard of", k=1)[0].doc_id == "new"
 
 
-def test_new_documents_are_ranked_by_their_docids(copy: Path) -> None:
-    """Also where dev gave docids no weight: nothing else is known of them."""
-    index = Index.load(with_fusion(copy, {OWN: 1.0, DENSE: 1.0}))
-    index.table.add("new", ["balin stapol unheard of"])
-    told = index.explain("stapol unheard of balin", k=DOCUMENTS + 1)
-    by_docids = [hit.doc_id for hit in index.engine.decode(index.engine.scored(index.queries([told["query"]])[0]), 50)]
-    found = [hit["doc_id"] for hit in told["hits"]]
-    assert abs(found.index("new") - by_docids.index("new")) <= 1
-    assert json.loads(json.dumps(told, allow_nan=False)) == told
-    assert set(told["hits"][found.index("new")]["sources"]) == {DOCIDS}
-
-
 def test_one_text_is_no_list_of_ids(index: Index) -> None:
     for name in ("allow", "forbid"):
         with pytest.raises(TypeError, match="give a list of document ids"):

@@ -24,6 +24,7 @@ from pixnar.errors import PixnarError
 from pixnar.evaluate.queries import read_queries
 from pixnar.index import manifest
 from pixnar.progress import Progress
+from pixnar.recipe import Train
 
 if TYPE_CHECKING:
     from pixnar.baselines.bi_encoder import Tuning
@@ -250,7 +251,8 @@ def _fine_tuned(
     from pixnar.baselines.bi_encoder import fine_tune
     from pixnar.train.names import read_names
 
-    names, dev = read_names(source, progress), read_queries(source, "dev", tuning.dev_queries)
+    names = read_names(source, progress, passages=Train().passages)  # the inputs that an index trains on by default
+    dev = read_queries(source, "dev", tuning.dev_queries)
     if say and not len(dev):
         say("no dev split: the weights of the last step are kept, whatever they are worth")
     made_of = [state_of(source), model.fingerprint(), len(entries), entries.spellings is None]

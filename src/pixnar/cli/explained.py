@@ -12,7 +12,7 @@ _SLOTS = 8  # shown; the others are in the JSON form
 _TOKENS = 4
 _CLUSTERS = 5
 _PATHS = 5
-_PLACED = {"equal": "the query is its docid: first", "late": "added after the fit: placed by its docids"}
+_PLACED = {"equal": "the query is its docid: first"}
 
 
 def show(told: dict[str, Any], console: Console | None = None) -> None:

@@ -5,6 +5,7 @@
     documents-000001.pixnar     ids, titles and metadata
     spellings-000001.pixnar     the docids as they were written
     vocabulary-000001.pixnar    what docids are encoded with; compacted tables go on with the one they have
+    difference-000002.pixnar    of a compacted table: what changed since it was built
     changes-000001.log          what was added and removed since
     lock                        held by whoever changes the table
 
@@ -32,7 +33,7 @@ PATIENCE = 2.0  # seconds to wait for others: longer than a change takes, shorte
 
 _MANIFEST = "table.pixnar"
 _KIND, _VERSION = "table", 1
-_PART = r"(?:docids|documents|spellings|vocabulary)-(\d{6,})\.pixnar"
+_PART = r"(?:docids|documents|spellings|vocabulary|difference)-(\d{6,})\.pixnar"
 _FILE = re.compile(rf"{_PART}|changes-(\d{{6,}})\.log")
 _ASIDE = re.compile(rf"\.(?:{_PART}|table\.pixnar)\..*\.part")
 _SEAL = slice(48, 56)  # of a container: the checksum of its header, and through it of everything in the file

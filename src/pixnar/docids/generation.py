@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pixnar import _native
 from pixnar.docids.blocks import TextBlocks, damaged
+from pixnar.docids.difference import Difference
 from pixnar.docids.documents import Documents
 from pixnar.docids.folder import File, Manifest, TableFolder
 from pixnar.docids.journal import Journal
@@ -22,6 +23,9 @@ STEP = 1 << 16  # rows that are handled at a time when all are gone through
 _INDEX = ("doc_rows", "doc_row_heads", "doc_row_bits", "postings", "posting_heads", "posting_bits")
 
 
+UNCHANGED = Difference()
+
+
 class Generation(NamedTuple):
     """Docids, documents and spellings as they are mapped, and the bytes that each takes."""
 
@@ -30,6 +34,7 @@ class Generation(NamedTuple):
     spellings: TextBlocks | None
     where: str
     sizes: dict[str, int]
+    difference: Difference = UNCHANGED  # from what was built
 
 
 class Gathered(Protocol):
@@ -72,7 +77,10 @@ def open_generation(folder: TableFolder, manifest: Manifest, *, verify: bool) ->
         sizes["spellings"] = path.stat().st_size
         if len(spellings) != table.rows:
             raise damaged(str(path), f"{len(spellings):,} spellings for {table.rows:,} docids")
-    return Generation(table, documents, spellings, str(folder.path), sizes)
+    difference = UNCHANGED
+    if "difference" in manifest.files:
+        difference = Difference.load(folder.file(manifest, "difference"))
+    return Generation(table, documents, spellings, str(folder.path), sizes, difference)
 
 
 def write_generation(
@@ -87,6 +95,7 @@ def write_generation(
     meta: dict[str, str],
     threads: int,
     progress: Progress | None,
+    difference: Difference = UNCHANGED,
 ) -> Manifest:
     """Write what a builder gathered, beside the documents that are there already, and put it in force."""
     arrays = builder.finish(documents, index, threads, progress)
@@ -104,6 +113,9 @@ def write_generation(
         packed = TextBlocks.pack(texts(), threads=threads, folder=folder.path, progress=progress)
         write_container(folder.new_file("spellings", generation), "spell", 1, {}, packed)
         parts.append("spellings")
+    if difference:
+        difference.save(folder.new_file("difference", generation))
+        parts.append("difference")
     files = {part: folder.sealed(part, generation) for part in parts}
     manifest = Manifest(generation, files | {"vocabulary": vocabulary}, meta)
     Journal(folder.path / manifest.changes, manifest.seal).create()

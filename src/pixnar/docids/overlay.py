@@ -14,6 +14,7 @@ from pixnar import _native
 from pixnar.corpus.records import Document
 from pixnar.docids.blocks import damaged
 from pixnar.docids.columns import word_bytes
+from pixnar.docids.difference import Difference, Docids
 from pixnar.docids.generation import Generation
 from pixnar.docids.journal import Change, Tokens
 from pixnar.errors import PixnarError
@@ -43,6 +44,7 @@ class Overlay:
         self.numbers: dict[str, int | None] = {}  # of ids that changed; None: removed
         self.spellings: dict[Tokens, str] = {}  # of new docids, and of those that came back; "": none was given
         self._docids: dict[int, set[Tokens]] = {}  # by document, of the additions
+        self._lost: dict[int, Docids] = {}  # by document that is still there, of the large table
         self._looked_up: dict[str, int] = {}  # numbers of old documents that the change under way is about, or -1
         self._places: dict[str, int] = {}  # by id of a new document: how many old ids come before it
         self._dead: Bits | None = None
@@ -144,6 +146,29 @@ class Overlay:
                 twins[row] = found
         return Added(table, np.array(numbers, np.uint32), twins, self._keys())
 
+    def difference(self) -> Difference:
+        """What has changed since the table was built, compactions in between included."""
+        before = self.base.difference
+        if not (self.pairs or self.gone or self._lost):
+            return before
+        gone = {self._doc_id(number) for number in self.gone}
+        added, removed = (
+            {doc_id: dict(docids) for doc_id, docids in kind.items() if doc_id not in gone}
+            for kind in (before.added, before.removed)
+        )
+        for number, docids in self._lost.items():
+            for tokens, text in docids.items():
+                _put(removed, added, self._doc_id(number), tokens, text)
+        for tokens, named in self.pairs.items():
+            text = self.spelling(tokens) or ""
+            for number in named:
+                _put(added, removed, self._doc_id(number), tokens, text)
+        return Difference(before.removed_documents | gone, added, removed)
+
+    def _doc_id(self, number: int) -> str:
+        old = len(self.base.documents)
+        return self.base.documents.doc_id(number) if number < old else self.new[number - old]
+
     def _keys(self) -> NDArray[np.uint64]:
         for doc_id in self.new:
             if doc_id not in self._places:
@@ -181,6 +206,7 @@ class Overlay:
         number = self._number_or_new(doc_id)
         if (pair := self._pair(number, tokens)) is not None:
             self._mark(pair, False)
+            self._lost.get(number, {}).pop(tokens, None)
             return
         self.pairs.setdefault(tokens, {})[number] = None
         self._docids.setdefault(number, set()).add(tokens)
@@ -199,23 +225,31 @@ class Overlay:
         for tokens in self._docids.pop(number, ()):
             self._drop(number, tokens)
         self.numbers[doc_id] = None
+        self._lost.pop(number, None)
         self.records.pop(number, None)
         self.gone.add(number)
 
     def _remove_docid(self, tokens: Tokens) -> None:
         first, named = self._row_pairs(self._find(tokens))
-        for pair in range(first, first + len(named)):
-            self._mark(pair, True)
+        text = self.spelling(tokens) or ""
+        for pair, number in enumerate(named.tolist(), first):
+            if not self._is_dead(pair):
+                self._lose(pair, number, tokens, text)
         for number in list(self.pairs.get(tokens, ())):
             self._docids[number].discard(tokens)
             self._drop(number, tokens)
 
     def _remove_pair(self, number: int, tokens: Tokens) -> None:
         if (pair := self._pair(number, tokens)) is not None:
-            self._mark(pair, True)
+            if not self._is_dead(pair):
+                self._lose(pair, number, tokens, self.spelling(tokens) or "")
         elif number in self.pairs.get(tokens, ()):
             self._docids[number].discard(tokens)
             self._drop(number, tokens)
+
+    def _lose(self, pair: int, number: int, tokens: Tokens, text: str) -> None:
+        self._mark(pair, True)
+        self._lost.setdefault(number, {})[tokens] = text
 
     def _drop(self, number: int, tokens: Tokens) -> None:
         del self.pairs[tokens][number]
@@ -258,6 +292,16 @@ class Overlay:
             self._dead = np.zeros((self.base.table.pairs + 63) // 64, np.uint64)
         self._dead[pair // 64] ^= np.uint64(1 << pair % 64)
         self.removed += 1 if dead else -1
+
+
+def _put(here: dict[str, Docids], there: dict[str, Docids], doc_id: str, tokens: Tokens, text: str) -> None:
+    """A docid was added (removed); if it had been removed (added) before, that is undone."""
+    if tokens in there.get(doc_id, {}):
+        del there[doc_id][tokens]
+        if not there[doc_id]:
+            del there[doc_id]
+    else:
+        here.setdefault(doc_id, {})[tokens] = text
 
 
 def table_of(

@@ -13,6 +13,7 @@ import numpy as np
 from pixnar import _native
 from pixnar.corpus.records import Document
 from pixnar.docids.columns import Scalar, elements, word_bytes
+from pixnar.docids.difference import Difference
 from pixnar.docids.documents import Documents
 from pixnar.docids.filters import Filter, parse
 from pixnar.docids.generation import STEP
@@ -37,6 +38,7 @@ class Snapshot:
     new: Sequence[str]  # ids of the documents that have numbers behind those of `documents`
     numbers: Mapping[str, int | None]  # of ids that changed; None: removed
     records: Mapping[int, Document]  # of documents that are new or were described anew
+    difference: Difference  # from the table that was built
 
     def __iter__(self) -> Iterator[tuple[Tokens, list[str]]]:
         """Every docid with the sorted ids of its documents: by length, then by tokens."""

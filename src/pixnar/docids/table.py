@@ -177,6 +177,7 @@ class DocidTable:
                     new=tuple(overlay.new),
                     numbers=dict(overlay.numbers),
                     records=dict(overlay.records),
+                    difference=overlay.difference(),
                 )
             return self._snapshot
 
@@ -335,6 +336,9 @@ class DocidTable:
                     meta=disk.manifest.meta | {"part": dict(part)},
                     threads=threads,
                     progress=progress,
+                    difference=self._overlay.difference().part(
+                        lambda doc_id: part_of(doc_id, part["of"]) == part["number"]
+                    ),
                 )
         return DocidTable.open(path)
 
@@ -395,7 +399,7 @@ class DocidTable:
         kept = still_there(self._overlay)
         builder = kept_docids(self._overlay, kept, progress)
         arrays = builder.finish(int(kept.sum()), self.indexed, threads, progress)
-        return _in_memory(arrays, kept_documents(self._overlay, kept))
+        return _in_memory(arrays, kept_documents(self._overlay, kept))._replace(difference=self._overlay.difference())
 
     def _write_compacted(self, disk: OnDisk, threads: int, progress: Progress | None) -> None:
         generation = disk.manifest.generation + 1
@@ -415,6 +419,7 @@ class DocidTable:
                 meta=disk.manifest.meta,
                 threads=threads,
                 progress=progress,
+                difference=self._overlay.difference(),
             )
         except BaseException:
             with contextlib.suppress(PixnarError):

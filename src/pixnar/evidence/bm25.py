@@ -14,13 +14,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from pixnar.errors import FileFormatError
 from pixnar.evidence.atoms import words
-from pixnar.evidence.postings import Floats, Postings, Weight, damaged
+from pixnar.evidence.postings import Floats, Postings, Weight, Whole, damaged
 from pixnar.evidence.ranking import best_of_groups
+from pixnar.evidence.recount import Changed, Lengths, Recounted, Rows
 from pixnar.evidence.word_table import WordTable
 from pixnar.storage import read_container, write_container
 from pixnar.vocab.normalize import normalize, normalize_lines
 
-_FILE_KIND, _FILE_VERSION = "bm25", 1
+_FILE_KIND, _FILE_VERSION = "bm25", 2
 _BATCH = 20_000
 K1, B = 1.5, 0.75
 
@@ -42,7 +43,10 @@ class Bm25:
         table: WordTable,
         groups: NDArray[np.uint32] | None,
         n_documents: int,
+        lengths: Lengths,
         *,
+        whole: Whole | None = None,
+        docids: bool = True,
         verify: bool = True,
     ) -> None:
         """Use `build` or `load`; without `verify` groups are not read through."""
@@ -54,7 +58,12 @@ class Bm25:
             raise ValueError(f"{len(groups)} groups for {postings.n_units} units")
         if verify and groups is not None and len(groups) and groups.max() >= n_documents:
             raise ValueError(f"group {groups.max()} is not below {n_documents}")
+        if len(lengths.values) != postings.n_units:
+            raise ValueError(f"{len(lengths.values)} lengths for {postings.n_units} units")
         self.postings, self.table, self.groups, self.n_documents = postings, table, groups, n_documents
+        self.lengths, self.whole, self.docids = lengths, whole, docids
+        self._recounted: Recounted | None = None
+        self._new_words: dict[str, int] = {}
 
     @classmethod
     def build(
@@ -67,12 +76,14 @@ class Bm25:
         k1: float = K1,
         b: float = B,
         stop_words: Collection[str] = (),
+        docids: bool = True,
     ) -> Bm25:
         """Index texts. `groups` says which document each text belongs to; without it each is a document of its own.
 
         Texts with groups are units of their own, and a document is as good as its best; with `join` all texts of a
         document are one unit, as if written one after the other. `n_documents` is for documents without any text.
         Words in `stop_words` are left out: `STOP_WORDS` makes long lists go away, at some cost in quality.
+        `docids` says whether the docids of documents are among the texts: if not, losing one changes nothing.
         """
         terms, rows, table, n_texts = index_words(texts, frozenset(stop_words))
         owners = np.arange(n_texts) if groups is None else np.asarray(groups, np.int64)
@@ -84,12 +95,14 @@ class Bm25:
             raise ValueError(f"groups must be in 0 … {n_documents - 1}")
         joined = join or groups is None
         units, n_units = (owners[rows], n_documents) if joined else (rows, n_texts)
-        postings = Postings.from_counts(terms, units, None, len(table), n_units, lucene(n_units, k1, b))
-        return cls(postings, table, None if joined else owners.astype(np.uint32), n_documents)
+        values = np.bincount(units, minlength=n_units).astype(np.uint32)
+        lengths = Lengths(values, max(len(units), 1) / max(n_units, 1), k1, b)
+        postings = Postings.from_counts(terms, units, None, len(table), n_units, lucene(n_units, lengths))
+        return cls(postings, table, None if joined else owners.astype(np.uint32), n_documents, lengths, docids=docids)
 
     def score(self, query: str) -> Floats:
         """The score of every unit."""
-        return self.postings.score(self.terms(query))
+        return (self._recounted or self.postings).score(self.terms(query))
 
     def documents(self, query: str) -> Floats:
         """The score of every document: that of its best unit."""
@@ -103,26 +116,59 @@ class Bm25:
 
     def terms(self, query: str) -> list[int]:
         """The words of a query that some unit has, by their ids in `table`."""
-        found = map(self.table.find, words(normalize(query)))
+        found = map(self._find, words(normalize(query)))
         return [term for term in found if term is not None]
+
+    def _find(self, word: str) -> int | None:
+        found = self.table.find(word)
+        return self._new_words.get(word) if found is None else found
+
+    def changed(self, changed: Changed) -> Bm25:
+        """The same after units gained and lost docids; of texts joined to one unit per document.
+
+        How rare a word is and the mean length stay those of the build; a word that no text had stands in none.
+        """
+        if self.groups is not None:
+            raise ValueError("texts that are units of their own cannot be counted anew: build with `join`")
+        made = Bm25(self.postings, self.table, None, self.n_documents, self.lengths, verify=False)
+        made.n_documents += changed.new
+        gained = _words(changed.gained)
+        new = sorted({word for word, _ in gained if self.table.find(word) is None})
+        made._new_words = {word: len(self.table) + i for i, word in enumerate(new)}
+        lost = _words(changed.lost) if self.docids else []
+        rows = [(made._find(word), unit, sign) for some, sign in ((gained, 1), (lost, -1)) for word, unit in some]
+        counted = np.array([row for row in rows if row[0] is not None], np.int64).reshape(-1, 3)
+        longer = np.bincount(counted[:, 1], counted[:, 2], minlength=changed.size).astype(np.int64)
+        whole = self.whole or self.postings.whole
+        made._recounted = Recounted(self.postings, changed, Rows(*counted.T), longer, self.lengths, whole.idf)
+        return made
 
     def part(self, documents: NDArray[np.int64]) -> Bm25:
         """The same of some documents, given ascending, which are 0, 1, 2 … there: each scores what it scores here."""
         if self.groups is None:
-            return Bm25(self.postings.part(documents), self.table, None, len(documents))
+            return self._part(documents, None, len(documents))
         renumbered = np.full(self.n_documents, -1, np.int64)
         renumbered[documents] = np.arange(len(documents))
         owners = renumbered[self.groups]
         units = np.flatnonzero(owners >= 0)
-        return Bm25(self.postings.part(units), self.table, owners[units].astype(np.uint32), len(documents))
+        return self._part(units, owners[units].astype(np.uint32), len(documents))
+
+    def _part(self, units: NDArray[np.int64], groups: NDArray[np.uint32] | None, n_documents: int) -> Bm25:
+        whole = self.whole or self.postings.whole
+        postings, lengths = self.postings.part(units), self.lengths.part(units)
+        return Bm25(postings, self.table, groups, n_documents, lengths, whole=whole, docids=self.docids)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to one file, atomically."""
         arrays: dict[str, NDArray[Any]] = self.postings.arrays()
-        arrays |= {"words": self.table.data, "word_offsets": self.table.offsets}
+        arrays |= {"words": self.table.data, "word_offsets": self.table.offsets, "lengths": self.lengths.values}
+        meta: dict[str, Any] = {"n_units": self.postings.n_units, "n_documents": self.n_documents}
+        meta |= self.lengths.meta | {"docids": self.docids}
         if self.groups is not None:
             arrays["groups"] = self.groups
-        meta = {"n_units": self.postings.n_units, "n_documents": self.n_documents}
+        if self.whole is not None:
+            arrays["found_in"] = self.whole.found_in
+            meta["of_units"] = self.whole.n_units
         write_container(path, _FILE_KIND, _FILE_VERSION, meta, arrays)
 
     @classmethod
@@ -133,7 +179,10 @@ class Bm25:
         try:
             postings = Postings.from_arrays(arrays, int(meta["n_units"]), verify=verify, where=os.fspath(path))
             table = WordTable(arrays["words"], arrays["word_offsets"], verify=verify)
-            return cls(postings, table, arrays.get("groups"), int(meta["n_documents"]), verify=verify)
+            lengths = Lengths(arrays["lengths"], *(float(meta[name]) for name in ("mean", "k1", "b")))
+            whole = Whole(int(meta["of_units"]), arrays["found_in"]) if "of_units" in meta else None
+            how: dict[str, Any] = {"whole": whole, "docids": bool(meta["docids"]), "verify": verify}
+            return cls(postings, table, arrays.get("groups"), int(meta["n_documents"]), lengths, **how)
         except (KeyError, ValueError, TypeError) as error:
             raise FileFormatError(f"{path} holds no usable BM25 ({error}): build it again") from error
 
@@ -165,15 +214,17 @@ def _lines(texts: Iterable[str]) -> Iterator[str]:
         yield from normalize_lines(batch).decode().split("\n")
 
 
-def lucene(n_units: int, k1: float = K1, b: float = B) -> Weight:
-    """Lucene's weights of words in so many units."""
+def _words(texts: Iterable[tuple[int, str]]) -> list[tuple[str, int]]:
+    """The words of texts, each with the unit of its text."""
+    return [(word, unit) for unit, text in texts for word in words(normalize(text))]
+
+
+def lucene(n_units: int, lengths: Lengths) -> Weight:
+    """Lucene's weights of words in so many units of some lengths."""
 
     def weight(terms: NDArray[np.int64], units: NDArray[np.int64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
-        found_in = np.bincount(terms)
-        lengths = np.bincount(units, counts, minlength=n_units)
-        idf = np.log1p((n_units - found_in + 0.5) / (found_in + 0.5))
-        mean = max(lengths.sum(), 1) / max(n_units, 1)
-        damping = k1 * (1 - b + b * lengths / mean)
+        idf = Whole(n_units, np.bincount(terms)).idf(np.arange(int(terms.max(initial=-1)) + 1))
+        damping = lengths.damping(lengths.values)
         result: NDArray[np.float64] = idf[terms] * counts / (counts + damping[units])
         return result
 

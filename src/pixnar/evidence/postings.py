@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +18,21 @@ Weight = Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]], A
 
 _FILE_KIND, _FILE_VERSION = "postings", 1
 _MOST_UNITS = 2**32 - 1
+
+
+class Whole(NamedTuple):
+    """How many units a collection had when it was built, and in how many of them each term stood."""
+
+    n_units: int
+    found_in: NDArray[np.int64]
+
+    def idf(self, terms: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The inverse document frequency of terms; those it does not know stood nowhere."""
+        found_in = np.zeros(len(terms), np.int64)
+        known = terms < len(self.found_in)
+        found_in[known] = np.clip(self.found_in[terms[known]], 0, self.n_units)  # a damaged file may say anything
+        out: NDArray[np.float64] = np.log1p((self.n_units - found_in + 0.5) / (found_in + 0.5))
+        return out
 
 
 class Postings:
@@ -82,6 +97,11 @@ class Postings:
     def frequency(self) -> NDArray[np.int64]:
         """In how many units each term stands."""
         return np.diff(self.offsets)
+
+    @property
+    def whole(self) -> Whole:
+        """What the rarity of terms is known by."""
+        return Whole(self.n_units, self.frequency)
 
     def of(self, term: int) -> tuple[NDArray[np.uint32], Floats]:
         """The units and weights of one term."""

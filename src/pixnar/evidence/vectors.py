@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import ArrayLike, NDArray
 
 from pixnar.errors import FileFormatError
@@ -23,7 +25,7 @@ Ints = NDArray[np.int64]
 NO_DOCID = -1.0
 """The score of a document without docids: that of the farthest one there can be."""
 
-_FILE_KIND, _FILE_VERSION = "vectors", 1
+_FILE_KIND, _FILE_VERSION = "vectors", 2
 _CHUNK = 8_192  # docids whose vectors are in 32 bits at a time
 _SCORES_HELD = 2**26  # scores of documents held at a time
 _DIGITS = 6  # equal vectors get equal scores wherever they stand in a product; 16-bit vectors are coarser anyway
@@ -42,11 +44,15 @@ class DocidVectors:
         matrix: NDArray[np.float16],
         offsets: Ints,
         rows: NDArray[np.uint32],
+        names: NDArray[np.uint64] | None = None,
         *,
         verify: bool = True,
         where: str = "",
     ) -> None:
-        """Over arrays that are not copied; without `verify` only their ends are looked at. `where` names a file."""
+        """Over arrays that are not copied; without `verify` only their ends are looked at. `where` names a file.
+
+        `names` are those of the docids by row, see `name_of`; without them no docid can be taken away later.
+        """
         if matrix.ndim != 2 or matrix.dtype != np.float16 or offsets.dtype != np.int64 or rows.dtype != np.uint32:
             raise ValueError(f"{matrix.ndim}-dimensional {matrix.dtype}, offsets {offsets.dtype}, rows {rows.dtype}")
         sound = len(offsets) and offsets[0] == 0 and offsets[-1] == len(rows)
@@ -54,12 +60,21 @@ class DocidVectors:
             raise ValueError("documents and their rows do not fit together")
         if verify and len(rows) and rows.max() >= len(matrix):
             raise ValueError(f"row {rows.max()} is not below {len(matrix)}")
-        self.matrix, self.offsets, self.rows, self.where = matrix, offsets, rows, where
+        if names is not None and (names.dtype != np.uint64 or len(names) != len(matrix)):
+            raise ValueError(f"{len(names)} names in {names.dtype} for {len(matrix)} rows")
+        self.matrix, self.offsets, self.rows, self.names, self.where = matrix, offsets, rows, names, where
 
     @classmethod
-    def build(cls, vectors: ArrayLike, rows: ArrayLike, documents: ArrayLike, n_documents: int) -> DocidVectors:
+    def build(
+        cls,
+        vectors: ArrayLike,
+        rows: ArrayLike,
+        documents: ArrayLike,
+        n_documents: int,
+        names: Iterable[int] | None = None,
+    ) -> DocidVectors:
         """From the vectors of docids, of any length, and pairs: docid ``rows[i]`` names document ``documents[i]``."""
-        matrix = _in_16_bits(np.asarray(vectors))
+        matrix = in_16_bits(np.asarray(vectors))
         named, owners = np.asarray(rows, np.int64), np.asarray(documents, np.int64)
         if named.shape != owners.shape:
             raise ValueError(f"{len(named)} rows for {len(owners)} documents: give one of each per pair")
@@ -68,7 +83,8 @@ class DocidVectors:
                 raise ValueError(f"every {name} must be in 0 … {size - 1}")
         offsets = np.zeros(n_documents + 1, np.int64)
         np.cumsum(np.bincount(owners, minlength=n_documents), out=offsets[1:])
-        return cls(matrix, offsets, named[np.lexsort((named, owners))].astype(np.uint32))
+        known = None if names is None else np.fromiter(names, np.uint64)
+        return cls(matrix, offsets, named[np.lexsort((named, owners))].astype(np.uint32), known)
 
     @property
     def n_documents(self) -> int:
@@ -82,6 +98,18 @@ class DocidVectors:
         if len(rows):
             cosines = self._near(rows, _unit(np.asarray(query, np.float32)))
             out[owners] = np.maximum.reduceat(cosines, starts).round(_DIGITS)
+        return out
+
+    def every(self, query: ArrayLike) -> Floats:
+        """The same for all documents, in their order, bit by bit."""
+        out = np.full(self.n_documents, NO_DOCID, np.float32)
+        owners = np.flatnonzero(self.offsets[1:] > self.offsets[:-1])
+        if len(owners):
+            cosines = self._near(np.arange(len(self.matrix), dtype=np.uint32), _unit(np.asarray(query, np.float32)))
+            try:
+                out[owners] = np.maximum.reduceat(cosines[self.rows], self.offsets[owners]).round(_DIGITS)
+            except IndexError as error:
+                raise damaged(self.where, f"a row is not below {len(self.matrix)}") from error
         return out
 
     def search(self, queries: ArrayLike, k: int) -> tuple[Ints, Floats]:
@@ -171,12 +199,20 @@ class DocidVectors:
         used, renumbered = np.unique(rows, return_inverse=True)
         offsets = np.zeros(len(documents) + 1, np.int64)
         np.cumsum(self.offsets[documents + 1] - self.offsets[documents], out=offsets[1:])
-        return DocidVectors(self.matrix[used], offsets, renumbered.astype(np.uint32), where=self.where)
+        names = None if self.names is None else self.names[used]
+        return DocidVectors(self.matrix[used], offsets, renumbered.astype(np.uint32), names, where=self.where)
+
+    def rows_of(self, documents: Ints) -> tuple[NDArray[np.uint32], Ints]:
+        """The rows of documents one after the other, and the place in `documents` that each belongs to."""
+        rows, starts, owners = self._rows_of(documents)
+        return rows, np.repeat(owners, np.diff(np.append(starts, len(rows))))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to one file, atomically."""
         flat = self.matrix.reshape(-1).view(np.uint16)
         arrays: dict[str, NDArray[Any]] = {"vectors": flat, "offsets": self.offsets, "rows": self.rows}
+        if self.names is not None:
+            arrays["names"] = self.names
         write_container(path, _FILE_KIND, _FILE_VERSION, {"dimensions": self.matrix.shape[1]}, arrays)
 
     @classmethod
@@ -189,9 +225,15 @@ class DocidVectors:
             if arrays["vectors"].dtype != np.uint16 or dimensions < 1:
                 raise ValueError(f"vectors are {arrays['vectors'].dtype} with {dimensions} dimensions")
             matrix = arrays["vectors"].view(np.float16).reshape(-1, dimensions)
-            return cls(matrix, arrays["offsets"], arrays["rows"], verify=verify, where=os.fspath(path))
+            parts = (arrays["offsets"], arrays["rows"], arrays.get("names"))
+            return cls(matrix, *parts, verify=verify, where=os.fspath(path))
         except (KeyError, ValueError, TypeError) as error:
             raise FileFormatError(f"{path} holds no usable vectors ({error}): build them again") from error
+
+
+def name_of(tokens: ArrayLike) -> int:
+    """What stands for a docid in a file of vectors: a hash of its tokens."""
+    return xxhash.xxh3_64_intdigest(np.asarray(tokens, "<u4").tobytes())
 
 
 def _unit(vectors: Floats) -> Floats:
@@ -200,7 +242,8 @@ def _unit(vectors: Floats) -> Floats:
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
-def _in_16_bits(vectors: NDArray[np.floating]) -> NDArray[np.float16]:
+def in_16_bits(vectors: NDArray[np.floating]) -> NDArray[np.float16]:
+    """Vectors of length 1, as they are kept."""
     if vectors.ndim != 2 or vectors.shape[1] == 0:
         raise ValueError(f"vectors must be two-dimensional and not empty, not {vectors.shape}")
     out = np.empty(vectors.shape, np.float16)

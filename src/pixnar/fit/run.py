@@ -16,29 +16,29 @@ from numpy.typing import NDArray
 from pixnar.corpus import Corpus, open_corpus
 from pixnar.docids import DocidTable, build_table
 from pixnar.errors import PixnarError
-from pixnar.evaluate.metrics import summary
 from pixnar.evaluate.queries import Queries, read_queries
 from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.ngrams import Ngrams
+from pixnar.fit.cross import CrossValidation, folds
 from pixnar.fit.estimate import Estimate, estimate
 from pixnar.fit.folder import claim, forget
 from pixnar.fit.lists import examples, learn_vectors, list_tokens, make_shortlist, standardised
 from pixnar.fit.parts import start_rule, x_of
 from pixnar.fit.ship import ship
-from pixnar.fit.sources import Sources
+from pixnar.fit.sources import Sources, unused
 from pixnar.fit.tune import (
     COMPOSED_GRID,
     GRID,
+    RuleTuner,
     docid_mrr,
+    docid_ranks,
     fixed_fusion,
     gather,
-    ranked,
     tune_fusion,
-    tune_rule,
     with_rule,
 )
 from pixnar.fit.vectors import choose_precision
-from pixnar.index.engine import BM25, DENSE, EXPANSION, OWN, Engine, Query, scorer_of
+from pixnar.index.engine import BM25, DENSE, EXPANSION, OWN, TEXT, Engine, Query, scorer_of
 from pixnar.index.engine import DOCIDS as DOCID_SCORE
 from pixnar.index.files import (
     DOCIDS,
@@ -74,7 +74,14 @@ from pixnar.vocab import TargetVocabulary, TokenizerVocabulary, Vocabulary, load
 
 Floats = NDArray[np.float32]
 
-_WITHOUT_DEV = {DOCID_SCORE: 0.25, OWN: 1.0, EXPANSION: 0.25, DENSE: 0.5, BM25: 0.5}  # docs/LOG.md has how they did
+_WITHOUT_DEV = {
+    DOCID_SCORE: 0.25,
+    OWN: 1.0,
+    EXPANSION: 0.25,
+    DENSE: 0.5,
+    TEXT: 0.5,
+    BM25: 0.5,
+}  # docs/LOG.md has how they did
 _LISTS = (5, 8, 12, 20, 32)  # of the shortlist that a query may take
 _MOST_LISTED, _LIST_LOSS = 0.2, 0.01  # share of the vocabulary, and what may be lost of dev MRR@10
 _NO_SHORTLIST = "no-shortlist"  # in the work folder: dev needs every token
@@ -177,6 +184,9 @@ class _Fit:
         chosen, fusion = with_rule(engine, rule), fusions["all"]
         chosen.fusion = Fusion.from_dict(fusion) if fusion else None
         chosen.drop_unweighted()
+        if len(dev) and self.recipe.fuse.margin:
+            for name in unused(fusions):
+                (self.folder / name).unlink(missing_ok=True)
         self.report.facts["served"] = ship(model, chosen, dev, self.folder, self.recipe.serve, self.say, self.progress)
         self._seal(rule, fusions, model)
         return self.report
@@ -471,8 +481,13 @@ class _Fit:
         scorer = scorer_of(model, priors, start_rule(self.recipe))
         engine = Engine(table, scorer, Ngrams(data.vocabulary), Units.of(data.doc_ids), shortlist)
         engine.depth, engine.expansion = self.recipe.fuse.depth, self.recipe.evidence.expansion
-        sources = Sources(self.corpus, data, self.folder, self.recipe, self.progress, echoes=self.named)
+        wanted = (self.corpus, data, self.folder, self.recipe, self.progress, self.features)
+        sources = Sources(*wanted, echoes=self.named)
         engine.evidence, engine.bm25, engine.vectors = sources.evidence(), sources.bm25(), sources.vectors()
+        engine.text = sources.text()
+        rows = sum(len(made.matrix) for made in (engine.vectors, engine.text) if made is not None)
+        engine.nearest = rows <= self.recipe.fuse.nearest
+        self.report.facts["nearest"] = engine.nearest
         if not len(dev):
             texts = _like_queries(data.docids)
             return engine, engine.queries(texts, *model.query_vectors(texts))
@@ -488,7 +503,10 @@ class _Fit:
     def choices(
         self, engine: Engine, queries: Sequence[Query], dev: Queries
     ) -> tuple[ScoreRule, dict[str, dict[str, Any] | None]]:
-        """The dials of the score and the weights of every fusion; both chosen on dev where the recipe lets them."""
+        """The settings of the score and the weights of every fusion; both chosen on dev where the recipe lets them.
+
+        All figures are cross-validated; what is shipped is then chosen on all queries.
+        """
         rule = engine.scorer.rule
         if not len(dev):
             self.say(
@@ -504,23 +522,36 @@ class _Fit:
         some = dev.first(self.recipe.scoring.tune_queries)  # the weights of a fusion are chosen on all
         if engine.shortlist is not None and rule.score == "composed" and not self.recipe.shortlist.k:
             queries = self._lists_of_a_query(engine, queries, some)
+        tuner, halves = RuleTuner(engine, queries[: len(some)], some, self.progress), folds(len(dev))
+        rules = [rule] * len(halves)
         if self.recipe.scoring.tune:
-            orders = self.recipe.scoring.order == "auto"
-            rule, value = tune_rule(engine, queries[: len(some)], some, orders=orders, progress=self.progress)
+            orders, start = self.recipe.scoring.order == "auto", rule
+            rule = tuner.best(start, orders=orders)
+            for i, half in enumerate(halves):
+                within = half.chosen_on[half.chosen_on < len(some)]
+                rules[i] = tuner.best(start, within, orders=orders) if len(within) else start
             grid = COMPOSED_GRID if rule.score == "composed" else GRID
             dials = ", ".join(f"{name} {value}" for name, value in rule.to_dict().items() if name in (*grid, "scale"))
-            self.say(f"score chosen on dev: {dials} (MRR@10 {value:.3f} on {len(some)} queries)")
+            self.say(f"score chosen on dev: {dials}")
+        self._compare_with_full(engine, queries, some, tuner, rules)
         engine = with_rule(engine, rule)
-        self._compare_with_full(engine, queries[: len(some)], some)
         tables = gather(engine, queries, engine.depth, self.progress)
-        fusions: dict[str, dict[str, Any] | None] = {}
+        crossed = CrossValidation(engine, queries, dev, rules, {rule: tables}, self.progress)
         own, everything = _sources(tables[0].columns)
+        if halves and self.recipe.fuse.margin:
+            worth = crossed.worth(everything, self.recipe.fuse.margin)
+            self.report.facts["worth"] = worth
+            dropped = {name for name, share in worth.items() if share < self.recipe.fuse.margin}
+            everything = [name for name in everything if name not in dropped]
+            for name, share in worth.items():
+                self.say(f"{name}: {share:+.1%} of MRR@10, cross-validated" + (", left out" * (name in dropped)))
+        fusions: dict[str, dict[str, Any] | None] = {}
         told = ("docids", "with evidence", "with fusion")
         for key, name, sources in zip(SOURCES, told, (own[:1], own, everything), strict=True):
             fusion = tune_fusion(tables, dev, sources, engine.unit_of)
-            run = dict(zip(dev.ids, ranked(tables, fusion), strict=True))
-            self.report.dev[name] = summary(run, dev.qrels)
-            self.say(f"dev, {name}: " + ", ".join(f"{key} {value:.3f}" for key, value in self.report.dev[name].items()))
+            self.report.dev[name] = crossed.summary(sources) if halves else {}
+            figures = ", ".join(f"{key} {value:.3f}" for key, value in self.report.dev[name].items())
+            self.say(f"dev, cross-validated, {name}: {figures}")
             fusions[key] = None if list(fusion.weights) == [DOCID_SCORE] else fusion.to_dict()
         return rule, fusions
 
@@ -559,16 +590,26 @@ class _Fit:
         path.unlink()
         return engine.listed(queries)
 
-    def _compare_with_full(self, engine: Engine, queries: Sequence[Query], dev: Queries) -> None:
-        """What the shortlist costs: MRR@10 by docids with it and with every token scored."""
-        if engine.shortlist is None:
+    def _compare_with_full(
+        self, engine: Engine, queries: Sequence[Query], dev: Queries, tuner: RuleTuner, rules: Sequence[ScoreRule]
+    ) -> None:
+        """What the shortlist costs: MRR@10 by docids with it and with every token scored, cross-validated."""
+        if engine.shortlist is None or not rules:
             return
-        cut = docid_mrr(engine, queries, dev.relevant)
-        full = docid_mrr(engine.without_shortlist(), [q._replace(tokens=None) for q in queries], dev.relevant)
-        size = float(np.mean([0 if q.tokens is None else len(q.tokens) for q in queries]))
+        cut, full = [], []
+        for half, rule in zip(folds(len(queries)), rules, strict=True):
+            measured = half.measured[half.measured < len(dev)]
+            every = [queries[i]._replace(tokens=None) for i in measured.tolist()]
+            relevant = [dev.relevant[i] for i in measured.tolist()]
+            cut.append(tuner.ranks(rule)[measured])
+            full.append(docid_ranks(with_rule(engine, rule).without_shortlist(), every, relevant))
+        size = float(np.mean([0 if q.tokens is None else len(q.tokens) for q in queries[: len(dev)]]))
         share = size / (engine.scorer.head.count - 1)
-        self.report.facts |= {"shortlist_share": share, "shortlist_mrr10": cut, "full_mrr10": full}
-        self.say(f"shortlist: MRR@10 {cut:.3f} with {share:.1%} of the vocabulary, {full:.3f} with all of it")
+        reached = float(np.concatenate(cut).mean()), float(np.concatenate(full).mean())
+        self.report.facts |= {"shortlist_share": share, "shortlist_mrr10": reached[0], "full_mrr10": reached[1]}
+        self.say(
+            f"shortlist: MRR@10 {reached[0]:.3f} with {share:.1%} of the vocabulary, {reached[1]:.3f} with all of it"
+        )
 
     def _tell_cut(self, data: TrainingData, slots: int) -> None:
         cut = float((data.tokens.lengths >= slots).mean())
@@ -587,6 +628,7 @@ class _Fit:
             "fusions": fusions,
             "depth": self.recipe.fuse.depth,
             "expansion": self.recipe.evidence.expansion,
+            "nearest": self.report.facts["nearest"],
             "slots": model.slots.slots,
             "facts": self.report.facts,
             "dev": self.report.dev,
@@ -606,7 +648,7 @@ def default_minutes(inputs: int) -> float:
 def _sources(columns: Collection[str]) -> tuple[list[str], list[str]]:
     """What the model alone says, by docids and as evidence; and that with other retrievers."""
     own = [DOCID_SCORE] + [name for name in (OWN, EXPANSION) if name in columns]
-    return own, own + [name for name in (DENSE, BM25) if name in columns]
+    return own, own + [name for name in (DENSE, TEXT, BM25) if name in columns]
 
 
 def _like_queries(docids: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Choosing on dev what training does not decide: the dials of the score, and the weights of what is added to it."""
+"""Choosing on dev what training does not decide: the settings of the score, and the weights of what is added to it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pixnar.evaluate.metrics import mrr_at
+from pixnar.evaluate.metrics import reciprocal_ranks
 from pixnar.evaluate.queries import Queries
 from pixnar.evidence.fuse import Candidates as Table
 from pixnar.evidence.fuse import Fusion, choose, without_dev
@@ -50,39 +50,58 @@ def with_rule(engine: Engine, rule: ScoreRule) -> Engine:
 
 def docid_mrr(engine: Engine, queries: Sequence[Query], relevant: Sequence[set[str]]) -> float:
     """MRR@10 by docids alone."""
+    return float(docid_ranks(engine, queries, relevant).mean())
+
+
+def docid_ranks(engine: Engine, queries: Sequence[Query], relevant: Sequence[set[str]]) -> NDArray[np.float64]:
+    """Reciprocal ranks at 10 by docids alone, query by query."""
     found = engine.spread(lambda scores: [hit.doc_id for hit in engine.decode(scores, 10)], engine.slot_scores(queries))
-    return mrr_at(found, relevant, 10)
+    return reciprocal_ranks(found, relevant, 10)
 
 
-def tune_rule(
-    engine: Engine,
-    queries: Sequence[Query],
-    dev: Queries,
-    *,
-    dials: Sequence[str] | None = None,
-    orders: bool = True,
-    progress: Progress | None = None,
-) -> tuple[ScoreRule, float]:
-    """The best rule found by going through the dials one at a time, and its MRR@10 on these queries.
+class RuleTuner:
+    """Chooses the settings of the score by MRR@10 of docids; remembers what every rule reaches, query by query."""
 
-    A copy term that is switched off stays off: it is an element of the score, not a setting of it.
-    """
-    rule = engine.scorer.rule
-    grid = COMPOSED_GRID if rule.score == "composed" else GRID
-    most = docid_mrr(engine, queries, dev.relevant)
-    fixed = {name for name, open_ in (("order", orders), ("copy", rule.copy > 0)) if not open_}
-    chosen = [name for name in (tuple(grid) if dials is None else dials) if name in grid and name not in fixed]
-    tries = [change for name in chosen for change in grid[name]]
-    for i, change in enumerate(tries):
-        if progress:
-            progress("choosing the score on dev", i, len(tries))
-        candidate = rule.with_(**change)
-        if candidate == rule:
-            continue
-        value = docid_mrr(with_rule(engine, candidate), queries, dev.relevant)
-        if value > most * (1 + _GAIN):
-            rule, most = candidate, value
-    return rule, most
+    def __init__(
+        self, engine: Engine, queries: Sequence[Query], dev: Queries, progress: Progress | None = None
+    ) -> None:
+        self._engine, self._queries, self._dev, self._progress = engine, queries, dev, progress
+        self._ranks: dict[ScoreRule, NDArray[np.float64]] = {}
+
+    def ranks(self, rule: ScoreRule) -> NDArray[np.float64]:
+        """Reciprocal ranks of all queries under a rule."""
+        if rule not in self._ranks:
+            self._ranks[rule] = docid_ranks(with_rule(self._engine, rule), self._queries, self._dev.relevant)
+        return self._ranks[rule]
+
+    def best(
+        self,
+        start: ScoreRule,
+        within: NDArray[np.int64] | None = None,
+        *,
+        settings: Sequence[str] | None = None,
+        orders: bool = True,
+    ) -> ScoreRule:
+        """The best rule found by going through the settings one at a time, on all queries or on some.
+
+        A copy term that is switched off stays off: it is an element of the score, not a setting of it.
+        """
+        rule, some = start, slice(None) if within is None else within
+        grid = COMPOSED_GRID if rule.score == "composed" else GRID
+        most = float(self.ranks(rule)[some].mean())
+        fixed = {name for name, open_ in (("order", orders), ("copy", rule.copy > 0)) if not open_}
+        chosen = [
+            name for name in (tuple(grid) if settings is None else settings) if name in grid and name not in fixed
+        ]
+        tries = [change for name in chosen for change in grid[name]]
+        for i, change in enumerate(tries):
+            if self._progress:
+                self._progress("choosing the score on dev", i, len(tries))
+            candidate = rule.with_(**change)
+            value = float(self.ranks(candidate)[some].mean())
+            if value > most * (1 + _GAIN):
+                rule, most = candidate, value
+        return rule
 
 
 def gather(engine: Engine, queries: Sequence[Query], depth: int, progress: Progress | None = None) -> list[Candidates]:
@@ -110,7 +129,7 @@ def tune_fusion(tables: Sequence[Candidates], dev: Queries, sources: Sequence[st
         for table in tables
     ]
     relevant = [{units[doc_id] for doc_id in wanted if doc_id in units} for wanted in dev.relevant]
-    return choose(made, relevant, sources)
+    return choose(made, relevant, sources, measure=False)
 
 
 def fixed_fusion(tables: Sequence[Candidates], weights: dict[str, float]) -> Fusion:

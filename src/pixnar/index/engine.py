@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,15 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.docids import DocidTable, Filter
+from pixnar.docids.difference import Difference
 from pixnar.errors import FileFormatError
 from pixnar.evidence.bm25 import Bm25
 from pixnar.evidence.documents import DocumentEvidence
 from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.ngrams import Ngrams
 from pixnar.evidence.ranking import best
-from pixnar.evidence.vectors import DocidVectors
+from pixnar.evidence.vectors import NO_DOCID, DocidVectors
 from pixnar.head import HeadRows
 from pixnar.head.factors import DocidFactors
+from pixnar.index.live import Encode, LiveSources, Sources
 from pixnar.index.units import Units
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search import Decoded, Decoder, DocidHit, DocumentHit, SlotScores
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 
 _AT_ONCE = 16  # items of each thread
-DOCIDS, OWN, EXPANSION, DENSE, BM25 = "docids", "own", "expansion", "dense", "bm25"
+DOCIDS, OWN, EXPANSION, DENSE, TEXT, BM25 = "docids", "own", "expansion", "dense", "text", "bm25"
 
 
 class Query(NamedTuple):
@@ -70,10 +73,10 @@ class Candidates(NamedTuple):
 
     doc_ids: list[str]
     columns: dict[str, Floats]
-    late: NDArray[np.bool_]  # added after the fit: only their docids are known
     places: list[tuple[Decoded[DocumentHit], int]]
-    units: NDArray[np.int64]  # -1 for those added late
+    units: NDArray[np.int64]
     tops: dict[str, Top]
+    sources: Sources
 
     def hit(self, number: int, score: float) -> DocumentHit:
         """One of them with its best docid."""
@@ -108,9 +111,9 @@ EVERYTHING = Wanted()
 
 
 def needed_by(fusion: Fusion | None) -> set[str]:
-    """The sources that a fusion cannot do without: OWN for the evidence, whatever it is asked for, BM25 and DENSE."""
+    """The sources that a fusion cannot do without: OWN for the evidence, whatever it is asked for, and the others."""
     weights = set() if fusion is None else set(fusion.weights)
-    return (weights & {BM25, DENSE}) | ({OWN} if weights & {OWN, EXPANSION} else set())
+    return (weights & {BM25, DENSE, TEXT}) | ({OWN} if weights & {OWN, EXPANSION} else set())
 
 
 def scorer_of(model: Nar, priors: Priors, rule: ScoreRule) -> QueryScorer:
@@ -140,10 +143,13 @@ class Engine:
     evidence: DocumentEvidence | None = None
     vectors: DocidVectors | None = None
     bm25: Bm25 | None = None
+    text: DocidVectors | None = None
     fusion: Fusion | None = None
     depth: int = 200
     expansion: int = 200
     threads: int = 2
+    nearest: bool = True  # the documents with the nearest vectors are candidates; else vectors only re-rank
+    encode: Encode | None = None  # for docids that are added later, where dense vectors count
     factors: DocidFactors | None = None  # of docids under the composed score; made from the scorer's rows if not given
     made: InitVar[Decoder | None] = None  # for these slots, floors and factors; its first use reads the whole table
 
@@ -155,6 +161,9 @@ class Engine:
         elif self.factors is None:
             self.factors = factors_of(self.scorer, self.table)
         self.decoder = made or Decoder(self.table, slots=slots, floor=floor, factors=self.factors, warm_up=False)
+        self._lock = threading.Lock()
+        self._live: LiveSources | None = None
+        self._ready: tuple[Difference, Sources] | None = None
 
     def drop_unweighted(self) -> None:
         """Leave out what the fusion gives no weight, as a search of the index does."""
@@ -162,10 +171,24 @@ class Engine:
         self.evidence = self.evidence if OWN in needed else None
         self.bm25 = self.bm25 if BM25 in needed else None
         self.vectors = self.vectors if DENSE in needed else None
+        self.text = self.text if TEXT in needed else None
 
     def warm_up(self) -> None:
-        """Do now what the first query would do: read the table to bound the score of every docid."""
+        """Do now what the first query would do: bound the score of every docid, and count those that changed."""
         self.decoder.warm_up()
+        self.sources(self.table.snapshot().difference)
+
+    def sources(self, difference: Difference) -> Sources:
+        """What speaks for documents beside their docids, after some changes to the docid table."""
+        if not difference:
+            return Sources(self.units, self.evidence, self.bm25, self.vectors, self.text)
+        with self._lock:
+            if self._ready is None or self._ready[0] is not difference:
+                if self._live is None:
+                    built = (self.units, self.evidence, self.bm25, self.vectors, self.text)
+                    self._live = LiveSources(*built, self.ngrams.vocabulary, self.encode)
+                self._ready = difference, self._live.after(difference)
+            return self._ready[1]
 
     @cached_property
     def unit_of(self) -> dict[str, int]:
@@ -263,7 +286,7 @@ class Engine:
         lap: Laps | None = None,
         expanded: Callable[[Query], Expanded | None] | None = None,
     ) -> Candidates:
-        """The `depth` best documents of the decoder, of the evidence and of BM25, each with the scores of all.
+        """The `depth` best documents of the decoder and of each source, all of them with the scores of every source.
 
         `expanded` is for an engine that has no phrase rows at hand: it tells what the model expects.
         """
@@ -271,35 +294,35 @@ class Engine:
         decoded = [self._decoded(scores, depth, wanted)]
         found = list(decoded[0].doc_ids)
         lap("decode")
-        whole = self._whole_columns(query, (expanded or self.expanded)(query))
+        sources = self.sources(decoded[0].snapshot.difference)
+        whole = _whole_columns(sources, query, (expanded or self.expanded)(query), self.nearest)
         tops = {name: _top(column, depth) for name, column in whole.items()}
-        units = self.units.numbers(found)
+        units = sources.units.numbers(found)
         missing = np.setdiff1d(np.concatenate([np.zeros(0, np.int64), *(top.units for top in tops.values())]), units)
         lap("evidence")
         if len(missing):
-            decoded.append(self._only(scores, [self.units[unit] for unit in missing.tolist()], wanted))
+            decoded.append(self._only(scores, [sources.units[unit] for unit in missing.tolist()], wanted))
             found += decoded[1].doc_ids
-            units = np.append(units, self.units.numbers(decoded[1].doc_ids))
+            units = np.append(units, sources.units.numbers(decoded[1].doc_ids))
         lap("decode")
         columns = {DOCIDS: np.concatenate([one.scores for one in decoded]).astype(np.float32)}
-        known = units >= 0
-        for name, column in whole.items():
-            columns[name] = np.full(len(found), np.nan, np.float32)
-            columns[name][known] = column[units[known]]
-        if self.vectors is not None:
-            near = np.full(len(found), np.nan, np.float32)  # of documents added later nothing is known
-            near[known] = self.vectors.best(query.pooled, units[known])
-            columns[DENSE] = near
+        if units.min(initial=0) < 0:
+            raise FileFormatError("the docid table was built again with documents that the other files lack: fit again")
+        columns |= {name: column[units] for name, column in whole.items()}
+        for name, vectors in ((DENSE, sources.vectors), (TEXT, sources.text)):
+            if vectors is not None:
+                near = columns[name] if name in columns else vectors.best(query.pooled, units)
+                columns[name] = np.where(near == NO_DOCID, np.float32(np.nan), near)  # it says nothing of these
         order = sorted(range(len(found)), key=found.__getitem__)  # equals go by id
         places = [(one, place) for one in decoded for place in range(len(one.doc_ids))]
         lap("evidence")
         return Candidates(
             [found[i] for i in order],
             {name: column[order] for name, column in columns.items()},
-            ~known[order],
             [places[i] for i in order],
             units[order],
             tops,
+            sources,
         )
 
     def search(self, queries: Sequence[Query], k: int, wanted: Wanted = EVERYTHING) -> list[list[DocumentHit]]:
@@ -323,7 +346,7 @@ class Engine:
             lap("decode")
             return hits
         found = self.candidates(query, scores, max(self.depth, k), wanted, lap)
-        fused = placed(self.fusion.scores(found.columns), found.columns[DOCIDS], found.late)
+        fused = self.fusion.scores(found.columns)
         hits = [found.hit(i, float(fused[i])) for i in best(fused, k)]
         lap("fuse")
         return hits
@@ -339,17 +362,6 @@ class Engine:
                 done += pool.map(work, some)
         return done
 
-    def _whole_columns(self, query: Query, expanded: Expanded | None) -> dict[str, Floats]:
-        """Scores of all documents by what does not depend on docids."""
-        columns = {}
-        if self.evidence is not None:
-            columns[OWN] = self.evidence.own(query.text)
-            if expanded is not None:
-                columns[EXPANSION] = self.evidence.expansion(*expanded)
-        if self.bm25 is not None:
-            columns[BM25] = self.bm25.documents(query.text)
-        return columns
-
     def _only(self, scores: SlotScores, doc_ids: list[str], wanted: Wanted) -> Decoded[DocumentHit]:
         """The docid scores of given documents, those left out that a filter does not allow."""
         if wanted.allow is not None:
@@ -357,16 +369,19 @@ class Engine:
         return self._decoded(scores, len(doc_ids), Wanted(doc_ids, wanted.forbid, wanted.where))
 
 
-def placed(fused: Floats, docids: Floats, late: NDArray[np.bool_]) -> Floats:
-    """Documents added after the fit are ranked by their docids: as high as they are among all by these alone."""
-    if not late.any() or late.all():
-        return docids if late.all() else fused
-    known = -np.sort(-fused[~late])
-    others = np.sort(docids[~late])
-    better = len(others) - np.searchsorted(others, docids[late], side="right")
-    ranked = fused.copy()
-    ranked[late] = known[np.minimum(better, len(known) - 1)]
-    return ranked
+def _whole_columns(sources: Sources, query: Query, expanded: Expanded | None, nearest: bool) -> dict[str, Floats]:
+    """Scores of all documents by each source beside the docid scores, by vectors only if the `nearest` are wanted."""
+    columns = {}
+    if sources.evidence is not None:
+        columns[OWN] = sources.evidence.own(query.text)
+        if expanded is not None:
+            columns[EXPANSION] = sources.evidence.expansion(*expanded)
+    if sources.bm25 is not None:
+        columns[BM25] = sources.bm25.documents(query.text)
+    for name, vectors in ((DENSE, sources.vectors), (TEXT, sources.text)):
+        if vectors is not None and nearest:
+            columns[name] = vectors.every(query.pooled)
+    return columns
 
 
 def _top(column: Floats, depth: int) -> Top:

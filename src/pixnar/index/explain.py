@@ -57,7 +57,7 @@ def _hits(index: Index, query: Query, hits: list[Hit], found: Candidates | None,
     """Each hit with its docids and what its score is made of; after a beam, which finds no candidates, docids alone.
 
     `placed` says that a score is not the sum of its parts: "equal", the query is a docid of the document, which puts it
-    first; "late", the document came after the fit and stands where its docids alone put it.
+    first.
     """
     place = {} if found is None else {doc_id: i for i, doc_id in enumerate(found.doc_ids)}
     added = [] if found is None else contributions(index, found)
@@ -65,19 +65,18 @@ def _hits(index: Index, query: Query, hits: list[Hit], found: Candidates | None,
     told = []
     for hit in hits:
         docids, document = sums.document(hit.doc_id)
-        late, parts, values = False, [], {}
+        parts, values = [], {}
         if found is None and document is not None:
             parts, values = alone(document["score"]), {DOCIDS: document["score"]}
         elif found is not None and (i := place.get(hit.doc_id)) is not None:
-            late = index.engine.fusion is not None and bool(found.late[i])
-            parts = [] if late else added[i]
+            parts = added[i]
             values = {name: float(column[i]) for name, column in found.columns.items()}
         told.append(
             {
                 "doc_id": hit.doc_id,
                 "score": hit.score,
                 "docid": hit.docid,
-                "placed": "equal" if hit.doc_id in equal else "late" if late else None,
+                "placed": "equal" if hit.doc_id in equal else None,
                 "parts": parts,
                 "document": document,
                 "docids": docids,

@@ -24,7 +24,8 @@ PRIORS = "priors.pixnar"
 UNITS = "documents.pixnar"  # document ids in the order that the files below count them
 EVIDENCE = "evidence.pixnar"
 BM25_FILE = "bm25.pixnar"
-VECTORS = "vectors.pixnar"
+VECTORS = "vectors.pixnar"  # of docids
+TEXT_FILE = "text.pixnar"  # vectors of the documents' text
 SHORTLIST = "shortlist.pixnar"
 
 _PRIORS_KIND, _UNITS_KIND, _VERSION = "priors", "units", 1

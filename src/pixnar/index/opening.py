@@ -18,18 +18,20 @@ from pixnar.evidence.ngrams import Ngrams
 from pixnar.evidence.vectors import DocidVectors
 from pixnar.head import HeadRows
 from pixnar.head.factors import DocidFactors
-from pixnar.index.engine import BM25, DENSE, OWN, Engine, needed_by
+from pixnar.index.engine import BM25, DENSE, OWN, TEXT, Engine, needed_by
 from pixnar.index.files import (
     BM25_FILE,
     EVIDENCE,
     FACTORS,
     PRIORS,
     SHORTLIST,
+    TEXT_FILE,
     UNITS,
     VECTORS,
     read_priors,
     read_units,
 )
+from pixnar.index.live import Encode
 from pixnar.scoring import Priors
 from pixnar.search.query import QueryScorer
 from pixnar.shortlist.lists import Shortlist
@@ -41,12 +43,16 @@ def open_engine(
     table: DocidTable,
     scorer: Callable[[Priors, NDArray[np.float32]], QueryScorer],
     rows: HeadRows,
+    encode: Encode,
     *,
     threads: int = 2,
     shortlist: bool = True,
     warm_up: bool = False,
 ) -> Engine:
-    """The engine of an index folder with this manifest and these phrase rows; `scorer` takes priors and log Z."""
+    """The engine of an index folder with this manifest and these phrase rows; `scorer` takes priors and log Z.
+
+    `encode` is asked for the vectors of docids that were added after the fit.
+    """
     (priors, log_z), units = read_priors(where / PRIORS, verify=False), read_units(where / UNITS, verify=False)
     if len(priors.tokens) != table.vocab_size:
         raise FileFormatError(f"{where}: {len(priors.tokens)} priors, the docid table has {table.vocab_size} tokens")
@@ -63,8 +69,10 @@ def open_engine(
         fusion=Fusion.from_dict(content["fusion"]) if content["fusion"] else None,
         depth=content["depth"],
         expansion=content["expansion"],
+        nearest=content.get("nearest", True),
         threads=threads,
         factors=factors,
+        encode=encode,
     )
     needed = needed_by(engine.fusion)
     counted = {}
@@ -77,6 +85,9 @@ def open_engine(
     if DENSE in needed:
         engine.vectors = DocidVectors.load(where / VECTORS, verify=False)
         counted[VECTORS] = engine.vectors.n_documents
+    if TEXT in needed:
+        engine.text = DocidVectors.load(where / TEXT_FILE, verify=False)
+        counted[TEXT_FILE] = engine.text.n_documents
     for name, documents in counted.items():
         if documents != len(units):
             raise FileFormatError(f"{where / name} is about {documents} documents, {UNITS} lists {len(units)}")

@@ -65,6 +65,21 @@ class Units:
         return self.data[self.offsets[unit] : self.offsets[unit + 1]].tobytes()
 
 
+class ChangedUnits:
+    """The documents of a fit, and behind them those added later; the latter in the order of their ids, too."""
+
+    def __init__(self, built: Units, new: Units) -> None:
+        self.built, self.new = built, new
+
+    def __getitem__(self, unit: int) -> str:
+        return self.built[unit] if unit < len(self.built) else self.new[unit - len(self.built)]
+
+    def numbers(self, doc_ids: Sequence[str]) -> NDArray[np.int64]:
+        """The unit of each id, -1 where there is none."""
+        found, later = self.built.numbers(doc_ids), self.new.numbers(doc_ids)
+        return np.where((found < 0) & (later >= 0), len(self.built) + later, found)
+
+
 def _check_order(ids: Iterable[bytes]) -> None:
     if any(one >= other for one, other in pairwise(ids)):
         raise ValueError("ids are not sorted, or there twice")

@@ -68,6 +68,15 @@ class FeatureCache:
         if self._folder:
             self._folder.mkdir(parents=True, exist_ok=True)
 
+    def reading(self, max_pieces: int) -> FeatureCache:
+        """The same for texts that are cut after so many word pieces."""
+        if max_pieces == self.encoder.max_pieces:
+            return self
+        given = self.encoder
+        most = getattr(given.body.config, "max_position_embeddings", max_pieces)
+        encoder = Encoder(given.body, given.tokenizer, name=given.name, max_pieces=min(max_pieces, most))
+        return FeatureCache(encoder, self._folder, precision=self.precision, threads=self.threads)
+
     def vectors(
         self,
         texts: Sequence[str],

@@ -9,7 +9,7 @@ CLOVER = Recipe(
     model=Model(pieces=False),  # they are the vocabulary itself
     scoring=Scoring(copy=0.0),
     evidence=Evidence(docids=False, text=False),
-    fuse=Fuse(dense=False, bm25=False),
+    fuse=Fuse(dense=False, text_vectors=0, bm25=False),
     shortlist=Shortlist(learn=False),  # every word piece is scored
 )
 """The encoder's own word pieces as tokens, and nothing beside the model. Everything else is our default: the composed

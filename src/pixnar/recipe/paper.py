@@ -40,7 +40,7 @@ PAPER = Recipe(
         tune=False,
     ),
     evidence=Evidence(docids=False, text=False),
-    fuse=Fuse(dense=False, bm25=False),
+    fuse=Fuse(dense=False, text_vectors=0, bm25=False),
     shortlist=Shortlist(m=4096, r=20000, k=5),
 )
 """What the paper says of training, scoring and shortlist; the vocabulary and the length of the run are the data's.

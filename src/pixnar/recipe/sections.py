@@ -239,8 +239,23 @@ class Fuse:
     """Other retrievers whose scores are added; their weights are chosen on dev."""
 
     dense: bool = dial(True, "the encoder's own similarity of query and docid")
+    text_vectors: int = dial(
+        2,
+        "its similarity of query and text: vectors of a document's text at most, one for every 80 words; 0: none",
+        0,
+        64,
+    )
     bm25: bool = dial(True, "BM25 over docids and text")
+    margin: float = dial(
+        0.005,
+        "dense, text and BM25 are kept only where each raises cross-validated dev MRR@10 by this share; 0: keep all",
+        0,
+        1,
+    )
     depth: int = dial(200, "documents of each list that are fused", 1, 2**31)
+    nearest: int = dial(
+        1_000_000, "vectors at most among which the nearest are candidates; with more, vectors only re-rank", 0, HUGE
+    )
     dev_queries: int = dial(1000, "dev queries on which the weights are chosen, at most", 1, HUGE)
 
 

@@ -17,19 +17,21 @@ from numpy.typing import NDArray
 from pixnar.docids.columns import word_bytes
 from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.ranking import best
-from pixnar.index.engine import DOCIDS, Floats, Top, placed
+from pixnar.index.engine import DOCIDS, Floats, Top
 from pixnar.search import DocumentHit
 from pixnar.search.hits import Tokens
 
 Ints = NDArray[np.int64]
+
+_BEHIND = 1 << 40  # documents added after the fit stand behind all others, by id
 
 
 class Found(NamedTuple):
     """What one part answers: its candidates, by id, and what each source says of them.
 
     `scores` are those of their docids in full, `tokens` their best docids. `places` says where they stand among the
-    documents of the whole, as units of `tops` do, the best of each source whether or not they may be found; -1 is for
-    those that were added after the fit. Without a fusion there are neither columns nor tops.
+    documents of the whole, as units of `tops` do, the best of each source whether or not they may be found; -1 - i is
+    for those that were added after the fit, the i-th of `new`. Without a fusion there are neither columns nor tops.
     """
 
     doc_ids: list[str]
@@ -38,6 +40,7 @@ class Found(NamedTuple):
     places: Ints
     columns: dict[str, Floats]
     tops: dict[str, Top]
+    new: list[str]
 
 
 def merged(parts: Sequence[Found], k: int, fusion: Fusion | None, depth: int) -> list[DocumentHit]:
@@ -53,6 +56,7 @@ def merged(parts: Sequence[Found], k: int, fusion: Fusion | None, depth: int) ->
         chosen = sorted(_near_top(scores, k).tolist(), key=rank)[:k]
         return [DocumentHit(doc_ids[i], float(scores[i]), tokens[i]) for i in chosen]
     decoded = sorted(_near_top(scores, depth).tolist(), key=rank)[:depth]
+    parts = _numbered(parts)
     places = np.concatenate([np.zeros(0, np.int64), *(part.places for part in parts)])
     above = [_best([part.tops[name] for part in parts], depth) for name in (parts[0].tops if parts else ())]
     named = np.isin(places, np.concatenate([np.zeros(0, np.int64), *above]))
@@ -61,8 +65,26 @@ def merged(parts: Sequence[Found], k: int, fusion: Fusion | None, depth: int) ->
     columns: dict[str, Floats] = {DOCIDS: scores[order].astype(np.float32)}
     for name in parts[0].columns if parts else ():
         columns[name] = np.concatenate([part.columns[name] for part in parts])[order]
-    fused = placed(fusion.scores(columns), columns[DOCIDS], places[order] < 0)
+    fused = fusion.scores(columns)
     return [DocumentHit(doc_ids[order[i]], float(fused[i]), tokens[order[i]]) for i in best(fused, k).tolist()]
+
+
+def _numbered(parts: Sequence[Found]) -> list[Found]:
+    """The same with one number for every document that was added after the fit, as the whole counts them."""
+    new = sorted((doc_id for part in parts for doc_id in part.new), key=word_bytes)
+    number = {doc_id: _BEHIND + i for i, doc_id in enumerate(new)}
+    made = []
+    for part in parts:
+        mine = np.array([number[doc_id] for doc_id in part.new], np.int64)
+
+        def places(given: Ints, mine: Ints = mine) -> Ints:
+            out = given.copy()
+            out[given < 0] = mine[-1 - given[given < 0]]
+            return out
+
+        tops = {name: Top(places(top.units), top.scores) for name, top in part.tops.items()}
+        made.append(part._replace(places=places(part.places), tops=tops))
+    return made
 
 
 def _best(tops: Sequence[Top], depth: int) -> Ints:

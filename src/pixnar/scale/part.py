@@ -1,8 +1,12 @@
-"""One part of an index, opened to answer for its documents: it needs neither the encoder nor the phrase rows."""
+"""One part of an index, opened to answer for its documents.
+
+Encoder and phrase rows are read only for docids that were added after the fit.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
@@ -12,11 +16,12 @@ from numpy.typing import NDArray
 from pixnar.docids import DocidTable, Filter
 from pixnar.docids.columns import Columns, Mask
 from pixnar.docids.filters import parse
+from pixnar.encode import QueryEncoder
 from pixnar.head import HeadRows
 from pixnar.index import manifest
 from pixnar.index.engine import DOCIDS as BY_DOCIDS
 from pixnar.index.engine import Engine, Expanded, Query, Top, Wanted
-from pixnar.index.files import HEAD
+from pixnar.index.files import ENCODER, HEAD
 from pixnar.index.opening import open_engine
 from pixnar.scale.merge import Found
 from pixnar.scale.shards import Shards, read_places
@@ -79,9 +84,15 @@ class Part:
     def open(
         cls, shards: Shards, number: int, *, sources: str = "all", mapped: bool = True, warm_up: bool = False
     ) -> Part:
-        """Open one part of what `split` wrote; phrase rows are read only for docids that were added later."""
+        """Open one part of what `split` wrote."""
         content, folder = shards.check(number), shards.parts[number]
         rows = HeadRows.load(folder / HEAD, verify=False)
+
+        @functools.cache
+        def encoder() -> QueryEncoder:
+            shards.check(number)
+            return QueryEncoder.load(folder / ENCODER, verify=False)
+
         with contextlib.nullcontext() if mapped else in_memory():
             table = shards.table(number)
             rule = ScoreRule.from_dict(content["rule"])
@@ -91,6 +102,7 @@ class Part:
                 table,
                 lambda priors, log_z: QueryScorer(rows, log_z, priors, rule),
                 rows,
+                lambda texts: encoder().query_vectors(texts)[1],
                 shortlist=False,
                 warm_up=warm_up,
             )
@@ -130,19 +142,27 @@ class Part:
             hits = engine.decode(asked.scores, asked.k, wanted)
             ids, tokens = [hit.doc_id for hit in hits], [hit.tokens for hit in hits]
             nowhere = np.full(len(hits), -1, np.int64)
-            return Found(ids, np.array([hit.score for hit in hits], np.float64), tokens, nowhere, {}, {})
+            return Found(ids, np.array([hit.score for hit in hits], np.float64), tokens, nowhere, {}, {}, [])
         query = Query(asked.text, _NOTHING, asked.pooled, _NO_TOKENS, None)
         found = engine.candidates(query, asked.scores, asked.k, wanted, expanded=lambda _: asked.expanded)
         scores = np.array([one.scores[place] for one, place in found.places], np.float64)
-        places = np.full(len(found.doc_ids), -1, np.int64)
-        places[~found.late] = self.places[found.units[~found.late]]
+        known = len(self.places)
+        named = np.unique(np.concatenate([found.units, *(top.units for top in found.tops.values())]))
+        new = named[named >= known]
+
+        def places(units: NDArray[np.int64]) -> NDArray[np.int64]:
+            out = -1 - np.searchsorted(new, units)
+            out[units < known] = self.places[units[units < known]]
+            return out
+
         return Found(
             found.doc_ids,
             scores,
             [one.tokens(place) for one, place in found.places],
-            places,
+            places(found.units),
             {name: column for name, column in found.columns.items() if name != BY_DOCIDS},
-            {name: Top(self.places[top.units], top.scores) for name, top in found.tops.items()},
+            {name: Top(places(top.units), top.scores) for name, top in found.tops.items()},
+            [found.sources.units[unit] for unit in new.tolist()],
         )
 
     def _allowed(self, doc_ids: Sequence[str], wanted: Wanted) -> list[str]:

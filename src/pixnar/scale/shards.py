@@ -43,6 +43,7 @@ from pixnar.index.files import (
     HEAD,
     PRIORS,
     SHORTLIST,
+    TEXT_FILE,
     UNITS,
     VECTORS,
     read_units,
@@ -323,6 +324,7 @@ class _Whole:
     evidence: DocumentEvidence | None
     bm25: Bm25 | None
     vectors: DocidVectors | None
+    text: DocidVectors | None
     factors: DocidFactors | None
 
     @classmethod
@@ -341,6 +343,7 @@ class _Whole:
             there(EVIDENCE, lambda path: DocumentEvidence.load(path, table.vocabulary, verify=False)),
             there(BM25_FILE, lambda path: Bm25.load(path, verify=False)),
             there(VECTORS, lambda path: DocidVectors.load(path, verify=False)),
+            there(TEXT_FILE, lambda path: DocidVectors.load(path, verify=False)),
             there(FACTORS, lambda path: DocidFactors.load(path, rows, content["slots"])),
         )
 
@@ -365,6 +368,8 @@ class _Whole:
             self.bm25.part(places).save(part / BM25_FILE)
         if self.vectors is not None:
             self.vectors.part(places).save(part / VECTORS)
+        if self.text is not None:
+            self.text.part(places).save(part / TEXT_FILE)
         if self.factors is not None:
             self.factors.of_table(DocidTable.open(part / DOCIDS).snapshot().table).save(part / FACTORS)
         for name in _SHARED:

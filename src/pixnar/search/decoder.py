@@ -71,7 +71,7 @@ class Decoded(Generic[Hit]):
 
     def __init__(self, found: _Found, hits: Callable[[], Iterator[Hit]], snapshot: Snapshot) -> None:
         """Made by a `Decoder`."""
-        self._found, self._snapshot = found, snapshot
+        self._found, self.snapshot = found, snapshot
         self.exact, self.bound, self.gap = found.exact, found.bound, found.gap
         self.engine, self.work = found.engine, found.work
         self.scores = found.scores
@@ -85,11 +85,11 @@ class Decoded(Generic[Hit]):
     @cached_property
     def doc_ids(self) -> list[str]:
         """The documents found, without their docids; only of documents."""
-        return self._snapshot.doc_ids(self._found.documents.tolist())
+        return self.snapshot.doc_ids(self._found.documents.tolist())
 
     def tokens(self, place: int) -> Tokens:
         """The docid of the hit at a place, or the best docid of the document there."""
-        return _tokens(self._snapshot, self._found.segments[place], self._found.rows[place])
+        return _tokens(self.snapshot, self._found.segments[place], self._found.rows[place])
 
     def __repr__(self) -> str:
         proof = "exact" if self.exact else f"off by at most {self.gap:g}"

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pixnar.evidence.bm25 import index_words, lucene
+from pixnar.evidence.bm25 import K1, B, index_words, lucene
+from pixnar.evidence.recount import Lengths
 from pixnar.train.data import TrainingData, gathered
 
 Ints = NDArray[np.int64]
@@ -54,7 +55,9 @@ class _Words:
         rows, terms = np.divmod(keys, size)
         weights = np.zeros(len(keys), np.float32)
         own = rows < n_docids
-        weights[own] = lucene(n_docids)(terms[own], rows[own], counts[own].astype(np.float64))
+        sizes = np.bincount(rows[own], counts[own], minlength=n_docids).astype(np.uint32)
+        lengths = Lengths(sizes, max(float(sizes.mean()), 1.0), K1, B)
+        weights[own] = lucene(n_docids, lengths)(terms[own], rows[own], counts[own].astype(np.float64))
         return cls(terms, np.searchsorted(rows, np.arange(n + 1)), weights)
 
     def scores(self, inputs: Ints, docids: Ints) -> Floats:

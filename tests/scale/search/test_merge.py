@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from pixnar.corpus.records import Document
 from pixnar.docids import DocidTable
@@ -17,8 +18,8 @@ from pixnar.evidence.bm25 import Bm25
 from pixnar.evidence.documents import DocumentEvidence
 from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.ngrams import Ngrams
-from pixnar.evidence.vectors import DocidVectors
-from pixnar.index.engine import BM25, DENSE, DOCIDS, EXPANSION, OWN, Engine, Query, Wanted
+from pixnar.evidence.vectors import DocidVectors, name_of
+from pixnar.index.engine import BM25, DENSE, DOCIDS, EXPANSION, OWN, TEXT, Engine, Query, Wanted
 from pixnar.index.units import Units
 from pixnar.scale.merge import merged
 from pixnar.scale.part import Asked, Part
@@ -153,6 +154,11 @@ def text_of(rng: random.Random) -> str:
     return " ".join(rng.choices(["a", "b", "c", "mole", "vole", "hare", "newt"], k=rng.randint(1, 4)))
 
 
+def encoded(text: str, width: int) -> NDArray[np.int64]:
+    """A vector of a text; small whole numbers, so that documents are often equally near."""
+    return np.random.default_rng(len(text)).integers(-3, 4, width) * 2 + 1
+
+
 class World:
     """An engine with every source over random documents, and the same cut into parts."""
 
@@ -174,20 +180,36 @@ class World:
         evidence = DocumentEvidence.build(VOCABULARY, texts, len(self.doc_ids))
         owners = [unit for unit, _ in texts]
         lines = [text for _, text in texts]
-        bm25 = Bm25.build(lines, owners, join=rng.random() < 0.5, n_documents=len(self.doc_ids))
+        bm25 = Bm25.build(lines, owners, join=True, n_documents=len(self.doc_ids))
         vectors = DocidVectors.build(
-            numbers.integers(-3, 4, (len(texts), self.width)) + 0.5, np.arange(len(texts)), owners, len(self.doc_ids)
+            [encoded(text, self.width) for text in lines],
+            np.arange(len(texts)),
+            owners,
+            len(self.doc_ids),
+            [name_of(VOCABULARY.encode(text)) for text in lines],
+        )
+        said = [unit for unit in range(len(self.doc_ids)) for _ in range(rng.randint(0, 2))]
+        text = DocidVectors.build(
+            numbers.integers(-3, 4, (len(said), self.width)) * 2 + 1, range(len(said)), said, len(self.doc_ids)
         )
         how: dict[str, Any] = {"fusion": fusion, "depth": depth, "expansion": 7, "threads": 1}
+        how["nearest"] = rng.random() < 0.7
+        how["encode"] = lambda given: np.array([encoded(text, self.width) for text in given], np.float32)
         ngrams = Ngrams(VOCABULARY)
         self.table, self.tables = table_of(names, size), cut_table(names, size, parts)
-        self.whole = Engine(self.table, scorer, ngrams, Units.of(self.doc_ids), None, evidence, vectors, bm25, **how)
+        self.whole = Engine(
+            self.table, scorer, ngrams, Units.of(self.doc_ids), None, evidence, vectors, bm25, text, **how
+        )
         self.parts = []
         for table, places in zip(self.tables, Cut.of(self.doc_ids, parts).places, strict=True):
             units = Units.of([self.doc_ids[place] for place in places.tolist()])
-            sources = (evidence.part(places), vectors.part(places), bm25.part(places))
+            sources = (evidence.part(places), vectors.part(places), bm25.part(places), text.part(places))
             made = Engine(table, scorer, ngrams, units, None, *sources, **how, factors=self.whole.factors)
             self.parts.append(Part(made, places))
+
+    def change(self, wish: dict[str, Any]) -> None:
+        self.table.change(**wish)
+        change(self.tables, **wish)
 
     def query(self, seed: int) -> Query:
         rng, numbers = random.Random(seed), np.random.default_rng(seed)
@@ -210,7 +232,7 @@ class World:
     st.integers(0, 2**32 - 1),
     st.integers(1, 5),
     st.dictionaries(
-        st.sampled_from([DOCIDS, OWN, EXPANSION, DENSE, BM25]), st.sampled_from([0.5, 1.0, 3.0]), min_size=1
+        st.sampled_from([DOCIDS, OWN, EXPANSION, DENSE, TEXT, BM25]), st.sampled_from([0.5, 1.0, 3.0]), min_size=1
     ),
     st.sampled_from([1, 2, 3, 200]),
     st.sampled_from([1, 3, 1000]),
@@ -237,14 +259,21 @@ def test_fused(
             "remove_documents": rng.sample(world.doc_ids, 1),
             "remove_docids": [rng.choice(tokens)],
         }
-        world.table.change(**wish)
-        change(world.tables, **wish)
+        world.change(wish)
+        back = wish["remove_documents"] if rng.random() < 0.5 else new
+        more = [(rng.choice([*back, *world.doc_ids]), tuple(VOCABULARY.encode(f"okapi {text_of(rng)}"))) for _ in "ab"]
+        pairs = rng.sample([(doc_id, one) for one, named in world.table for doc_id in named], 2)
+        world.change({"add": more, "remove_pairs": pairs})
     if wanted.where is not None and not {"country", "price", "shelf"} <= {*world.table.snapshot().new_keys}:
         wanted = wanted._replace(where=None)
     for number in range(3):
         query = world.query(seed + number)
         expected = world.whole.ranked(query, world.whole.scored(query), k, wanted)
         assert world.merged(query, k, wanted) == expected
+        if live and number == 1:  # the same answers from then on, bit by bit
+            for table in (world.table, *world.tables):
+                table.compact()
+            assert world.whole.ranked(query, world.whole.scored(query), k, wanted) == expected
 
 
 def test_part_of_is_the_same_everywhere() -> None:
