@@ -189,7 +189,7 @@ class World:
             [name_of(VOCABULARY.encode(text)) for text in lines],
         )
         said = [unit for unit in range(len(self.doc_ids)) for _ in range(rng.randint(0, 2))]
-        text = DocidVectors.build(
+        text_vectors = DocidVectors.build(
             numbers.integers(-3, 4, (len(said), self.width)) * 2 + 1, range(len(said)), said, len(self.doc_ids)
         )
         how: dict[str, Any] = {"fusion": fusion, "depth": depth, "expansion": 7, "threads": 1}
@@ -198,12 +198,12 @@ class World:
         ngrams = Ngrams(VOCABULARY)
         self.table, self.tables = table_of(names, size), cut_table(names, size, parts)
         self.whole = Engine(
-            self.table, scorer, ngrams, Units.of(self.doc_ids), None, evidence, vectors, bm25, text, **how
+            self.table, scorer, ngrams, Units.of(self.doc_ids), None, evidence, vectors, bm25, text_vectors, **how
         )
         self.parts = []
         for table, places in zip(self.tables, Cut.of(self.doc_ids, parts).places, strict=True):
             units = Units.of([self.doc_ids[place] for place in places.tolist()])
-            sources = (evidence.part(places), vectors.part(places), bm25.part(places), text.part(places))
+            sources = (evidence.part(places), vectors.part(places), bm25.part(places), text_vectors.part(places))
             made = Engine(table, scorer, ngrams, units, None, *sources, **how, factors=self.whole.factors)
             self.parts.append(Part(made, places))
 
