@@ -15,7 +15,7 @@ import resource
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +220,10 @@ def opened(where: Path, *, warm_up: bool = False) -> Engine:
     def scorer(priors: Priors, log_z: NDArray[np.float32]) -> QueryScorer:
         return QueryScorer(rows, log_z, priors, rule)
 
-    return open_engine(where, content, table, scorer, rows, warm_up=warm_up)
+    def encode(texts: Sequence[str]) -> NDArray[np.float32]:
+        raise AssertionError("no docid was added, so there is nothing to encode")
+
+    return open_engine(where, content, table, scorer, rows, encode, warm_up=warm_up)
 
 
 def _measure(where: Path) -> dict[str, float]:
