@@ -52,8 +52,8 @@ class _Postings:
         terms = np.fromiter((term for row in tokens for term in row), np.int64, int(lengths.sum()))
         rows = np.repeat(np.arange(len(tokens)), lengths)
         kept = np.isin(terms, list(wanted))
-        pairs, self.counts = np.unique(np.stack([terms[kept], rows[kept]]), axis=1, return_counts=True)
-        self.terms, self.rows = pairs
+        pairs, self.counts = np.unique(terms[kept] * len(tokens) + rows[kept], return_counts=True)
+        self.terms, self.rows = np.divmod(pairs, len(tokens))
         self.n_entries, self.lengths = len(tokens), lengths / max(lengths.mean(), 1e-9)
 
     def of(self, term: int) -> slice:
@@ -71,10 +71,11 @@ class _Matches:
         sizes = np.array([at.stop - at.start for at in places], np.int64)
         idf = np.log1p((postings.n_entries - sizes + 0.5) / (sizes + 0.5))
         self._idf, self._lengths = np.repeat(idf, sizes), postings.lengths[rows][self._row]
-        begins, ends = entries.offsets[rows], entries.offsets[rows + 1]
-        owners = np.concatenate([none, *(entries.documents[x:y] for x, y in zip(begins, ends, strict=True))])
+        begins, named = entries.offsets[rows], entries.offsets[rows + 1] - entries.offsets[rows]
+        ends = np.cumsum(named)
+        owners = entries.documents[np.arange(named.sum()) + np.repeat(begins - ends + named, named)]
         order = np.argsort(owners, kind="stable")
-        self._pairs = np.repeat(np.arange(len(rows)), ends - begins)[order]
+        self._pairs = np.repeat(np.arange(len(rows)), named)[order]
         self.documents: Ints
         self.documents, self._starts = np.unique(owners[order], return_index=True)
 

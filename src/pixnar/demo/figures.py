@@ -66,13 +66,19 @@ def is_built(folder: Path) -> bool:
         return False
 
 
-def build_baselines(folder: Path, corpus: Corpus, encoder: str, progress: Progress | None = None) -> None:
-    """BM25, dense retrieval by the encoder of the index, and both fused, each unless it is there."""
+def build_baselines(
+    folder: Path, corpus: Corpus, encoder: str, precision: str = "fp32", progress: Progress | None = None
+) -> None:
+    """BM25, dense retrieval by the encoder of the index, and both fused, each unless it is there.
+
+    With the precision of the index's own vectors they come from the cache.
+    """
     shared: dict[str, Any] = {"overwrite": True, "progress": progress}
     if not is_built(folder / BM25):
         build_bm25(corpus, folder / BM25, over=AUTO, **shared)
     if not is_built(folder / DENSE):
-        build_dense(corpus, folder / DENSE, encoder=encoder, cache=default_cache(), **shared)
+        vectors: dict[str, Any] = {"encoder": encoder, "precision": precision, "cache": default_cache()}
+        build_dense(corpus, folder / DENSE, **vectors, **shared)
     for place, fusion in ((HYBRID, WEIGHTS), (RANKS, RRF)):
         if not is_built(folder / place):
             sides = folder / DENSE, folder / BM25

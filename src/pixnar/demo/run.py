@@ -147,7 +147,9 @@ class _Demo:
         if all(map(is_built, places)):
             self._reused(*places)
             return
-        build_baselines(self.folder, corpus, index.manifest["recipe"]["model"]["encoder"], self.progress)
+        precision = index.manifest["facts"].get("vectors", {}).get("precision", "fp32")
+        encoder = index.manifest["recipe"]["model"]["encoder"]
+        build_baselines(self.folder, corpus, encoder, precision, self.progress)
         self._tell("BM25, dense retrieval by the same encoder, their weighted sum and their reciprocal rank fusion:")
         for place in places:
             self._tell(f"{place}: {escape(describe(place))}")
