@@ -35,6 +35,7 @@ from pixnar.evaluate.environment import environment, resident_mb
 from pixnar.evidence.documents import DocumentEvidence
 from pixnar.evidence.fuse import Fusion
 from pixnar.evidence.postings import Postings
+from pixnar.evidence.recount import Lengths
 from pixnar.evidence.word_table import WordTable
 from pixnar.head import HeadRows
 from pixnar.index import Index, manifest
@@ -295,4 +296,5 @@ def _evidence(vocabulary: Vocabulary, documents: int, rng: np.random.Generator) 
     weights = rng.random(offsets[-1], np.float32)
     postings = Postings(offsets, units.astype(np.uint32), weights, documents)
     shapes = np.full(len(vocabulary), 2, np.uint8)
-    return DocumentEvidence(vocabulary, postings, table, shapes)
+    words = Lengths(np.full(documents, 10, np.uint32), 10.0, 0.9, 0.4)
+    return DocumentEvidence(vocabulary, postings, table, shapes, words)

@@ -86,7 +86,7 @@ def _figures(content: Mapping[str, Any]) -> str:
     for source, figures in dev.items():
         shown = (f"{100 * figures[name]:.1f}" if name in figures else "" for name in names)
         lines.append(f"| {_cell(source)} | {' | '.join(shown)} |")
-    about = "In percent, on the dev queries of the corpus, cross-validated: settings and weights were chosen on other queries."
+    about = "In percent, on the corpus' dev queries, cross-validated: settings and weights were chosen on others."
     return "\n".join(["## Dev figures", about, "", *lines, ""])
 
 
