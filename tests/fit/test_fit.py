@@ -146,7 +146,13 @@ def test_a_whole_fit(tmp_path: Path, corpus: Path, encoder: Path) -> None:
         {"vocab__kind": "wordpiece"},
         {"shortlist__learn": False, "train__dev_queries": 0, "scoring__tune": False, "fuse__bm25": False},
         {"evidence__docids": False, "evidence__text": False, "evidence__expansion": 0, "scoring__order": "slots"},
-        {"model__slots": 2, "scoring__floor": "strict", "scoring__ends": True},
+        {
+            "model__slots": 2,
+            "scoring__score": "probability",
+            "scoring__order": "slots",
+            "scoring__floor": "strict",
+            "scoring__ends": True,
+        },
     ],
 )
 def test_recipes(tmp_path: Path, corpus: Path, encoder: Path, changes: dict[str, Any]) -> None:

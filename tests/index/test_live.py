@@ -135,6 +135,18 @@ def test_reopening_and_compacting_change_no_bit(home: Path, tmp_path: Path) -> N
     assert answers(index) == expected
 
 
+@pytest.mark.parametrize("nearest", [True, False])
+def test_a_document_that_came_and_went_leaves_nothing(home: Path, tmp_path: Path, nearest: bool) -> None:
+    index = opened(home, tmp_path, *SOURCES, TEXT)
+    index.engine.nearest = nearest
+    before = answers(index)
+    index.table.add("new", [ADDED])
+    assert answers(index) != before
+    index.table.compact()
+    index.table.remove("new")
+    assert answers(index) == before
+
+
 def test_a_process_that_is_killed_leaves_every_source_whole(home: Path, tmp_path: Path) -> None:
     expected = opened(home, tmp_path, *SOURCES)
     shutil.copytree(tmp_path / "index", tmp_path / "killed")

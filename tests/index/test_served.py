@@ -124,14 +124,14 @@ def test_what_the_recipe_ships(corpus: Path) -> None:
     assert len(opened.search("balin demor", k=3)) == 3
     facts = opened.manifest["facts"]["served"]
     assert (facts["rows"], facts["encoder"]) == ("float16", "int8")
-    assert set(facts["dev_mrr10"]) == {"trained", "fp32", "int8"}
+    assert set(facts["dev_mrr10_in_sample"]) == {"trained", "fp32", "int8"}
     with pytest.raises(FileFormatError, match="keep_model"):
         Index.load(small, device="cpu")
 
 
 def test_auto_takes_the_encoder_that_dev_allows(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = Index.load(built(corpus, "auto")).manifest["facts"]["served"]
-    measured = facts["dev_mrr10"]
+    measured = facts["dev_mrr10_in_sample"]
     allowed = [name for name in ("int8", "int8-blocks") if measured.get(name, 0) >= 0.995 * measured["fp32"]]
     assert facts["encoder"] == (allowed[0] if allowed else "fp32")
     monkeypatch.setattr("pixnar.fit.ship.LOSS", -10.0)  # nothing is good enough
@@ -140,7 +140,7 @@ def test_auto_takes_the_encoder_that_dev_allows(corpus: Path, monkeypatch: pytes
 
 
 def test_served_rows_cost_little(index: Path) -> None:
-    facts = Index.load(index).manifest["facts"]["served"]["dev_mrr10"]
+    facts = Index.load(index).manifest["facts"]["served"]["dev_mrr10_in_sample"]
     assert facts["fp32"] == pytest.approx(facts["trained"], abs=0.05)
 
 

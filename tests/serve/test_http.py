@@ -264,6 +264,10 @@ def test_live_changes(copy: Path, tmp_path: Path) -> None:
         found = search(server, query="balin of the east", where="price = 99")["results"][0]["hits"]
         assert [(hit["doc_id"], hit["title"]) for hit in found] == [("new", "New")]
         assert Index.load(copy).search("balin of the east", 1)[0].doc_id == "new"  # on disk, too
+        hits = search(server, query="east of balin", k=50)["results"][0]["hits"]  # no docid: what all sources say of it
+        whole = Index.load(copy).search("east of balin", 50)
+        assert [(hit["doc_id"], hit["score"]) for hit in hits] == [(hit.doc_id, hit.score) for hit in whole]
+        assert "new" in {hit["doc_id"] for hit in hits[:3]}
         again = {"documents": [{"doc_id": "new", "docids": ["demor again"]}]}
         httpx.post(url, json=again, headers={"Authorization": f"bearer {KEY}"}).raise_for_status()
         assert search(server, query="demor again", k=1)["results"][0]["hits"][0]["title"] == "New"

@@ -35,8 +35,7 @@ class ChangedVectors:
     def best(self, query: ArrayLike, documents: ArrayLike) -> Floats:
         """For each given document how near its nearest docid is to a query vector."""
         wanted = np.asarray(documents, np.int64)
-        at = np.minimum(np.searchsorted(self._places, wanted), len(self._places) - 1)
-        aside = self._places[at] == wanted
+        at, aside = np.searchsorted(self._places, wanted), np.isin(wanted, self._places)
         out = np.empty(len(wanted), np.float32)
         out[aside] = self._aside.best(query, at[aside])
         out[~aside] = self._built.best(query, wanted[~aside])

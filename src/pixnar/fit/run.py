@@ -74,14 +74,8 @@ from pixnar.vocab import TargetVocabulary, TokenizerVocabulary, Vocabulary, load
 
 Floats = NDArray[np.float32]
 
-_WITHOUT_DEV = {
-    DOCID_SCORE: 0.25,
-    OWN: 1.0,
-    EXPANSION: 0.25,
-    DENSE: 0.5,
-    TEXT: 0.5,
-    BM25: 0.5,
-}  # docs/LOG.md has how they did
+# docs/LOG.md has how they did, but for the text
+_WITHOUT_DEV = {DOCID_SCORE: 0.25, OWN: 1.0, EXPANSION: 0.25, DENSE: 0.5, TEXT: 0.5, BM25: 0.5}
 _LISTS = (5, 8, 12, 20, 32)  # of the shortlist that a query may take
 _MOST_LISTED, _LIST_LOSS = 0.2, 0.01  # share of the vocabulary, and what may be lost of dev MRR@10
 _NO_SHORTLIST = "no-shortlist"  # in the work folder: dev needs every token

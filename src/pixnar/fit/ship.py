@@ -68,8 +68,11 @@ def ship(
             break
     choose_precision(home, chosen)
     shown = ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
-    say(f"served: rows in {wish.rows}, encoder in {chosen}" + (f"; dev MRR@10 {shown}" if shown else ""))
-    return {"rows": wish.rows, "encoder": chosen, "dev_mrr10": figures}
+    say(
+        f"served: rows in {wish.rows}, encoder in {chosen}"
+        + (f"; dev MRR@10, in sample, to compare: {shown}" if shown else "")
+    )
+    return {"rows": wish.rows, "encoder": chosen, "dev_mrr10_in_sample": figures}
 
 
 def _served(scorer: QueryScorer, rows: HeadRows) -> QueryScorer:

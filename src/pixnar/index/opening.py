@@ -43,7 +43,7 @@ def open_engine(
     table: DocidTable,
     scorer: Callable[[Priors, NDArray[np.float32]], QueryScorer],
     rows: HeadRows,
-    encode: Encode,
+    encode: Encode | None = None,
     *,
     threads: int = 2,
     shortlist: bool = True,
