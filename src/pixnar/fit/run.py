@@ -304,11 +304,12 @@ class _Fit:
             p.numel() for p in body.get_input_embeddings().parameters()
         )
         phrases = 0 if self.recipe.model.head == "solved" and self._with_pieces() else len(data.vocabulary)
+        pieces_of_text = self.recipe.fuse.text_vectors * len(data.doc_ids)  # at most
         return estimate(
             self.recipe,
             docids=len(data.docids),
             tokens=len(data.tokens.ids),
-            texts=len(data.docids) + len(data.queries) + len(dev) + phrases,
+            texts=len(data.docids) + len(data.queries) + len(dev) + phrases + pieces_of_text,
             weights=float(weights),
             width=encoder.width,
             minutes=self._train_options(data).minutes,
