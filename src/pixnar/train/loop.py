@@ -32,6 +32,7 @@ from pixnar.train.step import Objective, Step
 _CHECKS = 10  # on dev in a stage
 _SLOT_SAMPLE = 4  # of the tokens of a sampled softmax, those that the slots beside a ranking look at: one in so many
 _OTHERS_RATE = 4  # the same for x_1 … x_s, which see a few inputs of every batch
+_PIECES_RATE = 0.3  # of word pieces, as a share of that of the phrase rows: they are in nearly every batch
 _SCALE_RATE = 20  # how much faster than the slots' layers the scale of their scores learns
 _WARMUP_SHARE = 0.1  # of a stage: the warm-up takes no more
 _LIVE_ROWS = 1 / 3  # while the encoder is fine-tuned, the phrase rows learn at this share of their rate
