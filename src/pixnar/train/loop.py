@@ -468,7 +468,7 @@ def _optimizers(
         "head": _row_optimizer(rows, rate, kind, composed, model.head.world),
     }
     if model.head.pieces is not None:
-        found["pieces"] = _row_optimizer([model.head.pieces.rows], rate, kind, composed, model.head.world)
+        found["pieces"] = _row_optimizer([model.head.pieces.rows], _PIECES_RATE * rate, kind, composed, model.head.world)
     return found
 
 
