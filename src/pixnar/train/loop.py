@@ -468,7 +468,8 @@ def _optimizers(
         "head": _row_optimizer(rows, rate, kind, composed, model.head.world),
     }
     if model.head.pieces is not None:
-        found["pieces"] = _row_optimizer([model.head.pieces.rows], _PIECES_RATE * rate, kind, composed, model.head.world)
+        shared = [model.head.pieces.rows]
+        found["pieces"] = _row_optimizer(shared, _PIECES_RATE * rate, kind, composed, model.head.world)
     return found
 
 
