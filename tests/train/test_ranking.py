@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,9 @@ def test_the_hybrid_teacher_adds_bm25_of_the_docids(made: World) -> None:
     wanted = np.stack([bm25.score(text)[docids] for text in distinct])
     assert np.count_nonzero(wanted) > 4
     np.testing.assert_allclose(hybrid - dense, 0.8 * wanted, atol=2e-4)
+    wordless = replace(data, queries=["!!!"], query_index=np.array([0]), query_document=np.array([0]))
+    asked = np.array([len(data.docids)])
+    assert not Teacher.of(wordless, "hybrid").words.scores(asked, docids).any()  # type: ignore[union-attr]
     step = step_of(made, all_documents=True, teacher=1.0, taught_by="hybrid")
     assert (
         step(0, SIZE, live=False)[0]

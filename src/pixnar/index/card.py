@@ -86,7 +86,10 @@ def _figures(content: Mapping[str, Any]) -> str:
     for source, figures in dev.items():
         shown = (f"{100 * figures[name]:.1f}" if name in figures else "" for name in names)
         lines.append(f"| {_cell(source)} | {' | '.join(shown)} |")
-    about = "In percent, on dev queries, cross-validated: settings and weights were chosen on other queries."
+    about = (
+        "In percent, on dev queries. Settings of the score and weights of the sources are cross-validated; the training "
+        "step, the sources and the shortlist were selected on these queries."
+    )
     return "\n".join(["## Dev figures", about, "", *lines, ""])
 
 

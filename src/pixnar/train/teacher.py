@@ -64,6 +64,8 @@ class _Words:
         """BM25 of docids [N] for inputs [B]; a word that an input repeats counts once."""
         asked, asker = gathered(self.offsets[inputs], np.diff(self.offsets)[inputs])
         known, column = np.unique(self.terms[asked], return_inverse=True)
+        if not len(known):  # inputs without a word
+            return np.zeros((len(inputs), len(docids)), np.float32)
         query = np.zeros((len(inputs), len(known)), np.float32)
         query[asker, column] = 1.0
         places, owner = gathered(self.offsets[docids], np.diff(self.offsets)[docids])
