@@ -87,7 +87,7 @@ def _figures(content: Mapping[str, Any]) -> str:
         shown = (f"{100 * figures[name]:.1f}" if name in figures else "" for name in names)
         lines.append(f"| {_cell(source)} | {' | '.join(shown)} |")
     about = (
-        "In percent, on dev queries. Settings of the score and weights of the sources are cross-validated; the training "
+        "In percent, on dev queries. Settings of the score and weights of sources are cross-validated; the training "
         "step, the sources and the shortlist were selected on these queries."
     )
     return "\n".join(["## Dev figures", about, "", *lines, ""])
