@@ -51,8 +51,8 @@ def open_engine(
 ) -> Engine:
     """The engine of an index folder with this manifest and these phrase rows; `scorer` takes priors and log Z.
 
-    `encode` is asked for the vectors of docids that were added after the fit. From now on a change of the table ends when
-    the sources of the engine count it.
+    `encode` is asked for the vectors of docids that were added after the fit. From now on a change of the table returns
+    when the sources of the engine count it.
     """
     (priors, log_z), units = read_priors(where / PRIORS, verify=False), read_units(where / UNITS, verify=False)
     if len(priors.tokens) != table.vocab_size:
