@@ -1,4 +1,4 @@
-"""Fusion: scores by hand, what choosing promises, and figures equal to those of the metrics."""
+"""Fusion: scores by hand, and what choosing promises."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pixnar.evaluate.metrics import mrr_at, recall_at
+from pixnar.evaluate.metrics import mrr_at
 from pixnar.evidence.fuse import Candidates, Fusion, choose
 
 Relevant = list[set[int]]
@@ -40,6 +40,10 @@ def rank(fusion: Fusion, table: Candidates) -> tuple[NDArray[np.int64], NDArray[
     return table.documents[order].astype(np.int64), scores[order]
 
 
+def mrr(fusion: Fusion, tables: list[Candidates], relevant: Relevant) -> float:
+    return mrr_at([rank(fusion, table)[0].tolist() for table in tables], relevant)
+
+
 def test_scores_by_hand() -> None:
     columns = {"a": np.array([1.0, 3.0, 5.0]), "b": np.array([np.nan, 4.0, 2.0]), "c": np.array([9.0, 9.0, 9.0])}
     assert Fusion({"a": 1.0, "b": 2.0}, {"b": 4.0}).scores(columns).tolist() == [2.0, 5.0, 6.0]
@@ -61,8 +65,8 @@ def test_ranks_break_ties_by_document() -> None:
 def test_finds_the_planted_combination() -> None:
     tables, relevant = planted({"a": 1.0, "b": 0.5})
     fusion = choose(tables, relevant)
-    assert fusion.figures["MRR@10"] > 0.97
-    assert fusion.figures["MRR@10 a"] < 0.85
+    assert mrr(fusion, tables, relevant) > 0.97
+    assert mrr(Fusion({"a": 1.0}), tables, relevant) < 0.85
     assert fusion.weights["b"] / fusion.weights["a"] == pytest.approx(0.5, rel=0.3)
     assert fusion.weights.get("noise 0", 0) < 0.1
 
@@ -87,7 +91,7 @@ ROW = st.tuples(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(ROW, min_size=1, max_size=6))
-def test_figures_are_those_of_the_rankings_and_no_source_is_better(
+def test_no_source_alone_is_better(
     rows: list[tuple[list[int], list[int], list[int], int, set[int]]],
 ) -> None:
     tables = [
@@ -96,44 +100,34 @@ def test_figures_are_those_of_the_rankings_and_no_source_is_better(
     ]
     relevant = [wanted for *_, wanted in rows]
     fusion = choose(tables, relevant)
-    ranked = [rank(fusion, table)[0].tolist() for table in tables]
-    assert fusion.figures["MRR@10"] == pytest.approx(mrr_at(ranked, relevant))
-    assert fusion.figures["R@100"] == pytest.approx(recall_at(ranked, relevant, 100))
     for name in "ab":
-        alone = mrr_at([rank(Fusion({name: 1.0}), table)[0].tolist() for table in tables], relevant)
-        assert fusion.figures[f"MRR@10 {name}"] == pytest.approx(alone)
-        assert fusion.figures["MRR@10"] >= alone - 1e-12
+        assert mrr(fusion, tables, relevant) >= mrr(Fusion({name: 1.0}), tables, relevant) - 1e-12
 
 
-def test_noise_is_not_taken_in_and_would_not_hold() -> None:
+def test_noise_is_not_taken_in() -> None:
     tables, relevant = planted({"a": 1.0}, noise=3)
-    fusion = choose(tables, relevant)
-    assert fusion.weights == {"a": 1.0}
-    assert fusion.figures["MRR@10"] == fusion.figures["MRR@10 cross-validated"] == 1
-    only_noise = choose(tables, relevant, ["noise 0", "noise 1", "noise 2"])
-    assert only_noise.figures["MRR@10"] > only_noise.figures["MRR@10 cross-validated"]
+    assert choose(tables, relevant).weights == {"a": 1.0}
 
 
 def test_same_answer_every_time() -> None:
     tables, relevant = planted({"a": 1.0, "b": 0.5, "c": 0.25}, noise=2)
-    assert choose(tables, relevant, seed=3) == choose(tables, relevant, seed=3)
-    noise = ["noise 0", "noise 1"]
-    folds = {choose(tables, relevant, noise, seed=seed).figures["MRR@10 cross-validated"] for seed in range(4)}
-    assert len(folds) > 1
+    assert choose(tables, relevant) == choose(tables, relevant)
 
 
 def test_queries_without_candidates_found_nothing() -> None:
     empty = Candidates(np.zeros(0, np.int64), {"a": np.zeros(0, np.float32)})
     full = Candidates(np.array([3, 4, 5]), {"a": np.array([-np.inf, 0.5, 1.0], np.float32)})
-    assert choose([empty, full], [{3}, {5}]).figures["MRR@10"] == 0.5
-    assert choose([empty], [{3}]).figures["MRR@10"] == 0
+    assert mrr(choose([empty, full], [{3}, {5}]), [empty, full], [{3}, {5}]) == 0.5
+    assert choose([empty], [{3}]).weights == {"a": 1.0}
 
 
 def test_json_round_trip() -> None:
     tables, relevant = planted({"a": 1.0, "b": 0.5})
     fusion = choose(tables, relevant)
     assert Fusion.from_dict(json.loads(json.dumps(fusion.to_dict()))) == fusion
-    assert Fusion.from_dict({"weights": {"a": 1}}) == Fusion({"a": 1.0})
+    assert Fusion.from_dict({"weights": {"a": 1}, "figures": {"MRR@10": 1}}) == Fusion(
+        {"a": 1.0}
+    )  # of a release before
 
 
 def test_bad_input_is_refused() -> None:
@@ -142,11 +136,6 @@ def test_bad_input_is_refused() -> None:
         choose(tables, relevant[:1])
     with pytest.raises(ValueError, match="no sources"):
         choose(tables, relevant, [])
-
-
-def test_one_query_has_nothing_to_hold_out() -> None:
-    tables, relevant = planted({"a": 1.0}, n=1)
-    assert "MRR@10 cross-validated" not in choose(tables, relevant).figures
 
 
 def columns_of(values: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
@@ -162,4 +151,3 @@ def test_takes_seconds() -> None:
     fusion = choose(tables, [{0}] * 500)
     assert time.process_time() - begin < 10
     assert len(fusion.weights) == 5
-    assert fusion.figures["MRR@10 cross-validated"] > max(fusion.figures[f"MRR@10 {i}"] for i in range(5))

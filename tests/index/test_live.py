@@ -8,17 +8,22 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pixnar.docids import build_table
+from pixnar.docids.difference import Difference
 from pixnar.errors import FileFormatError
 from pixnar.evidence.fuse import Fusion
 from pixnar.fit import fit
 from pixnar.index import Hit, Index
 from pixnar.index.engine import BM25, DENSE, DOCIDS, EXPANSION, OWN, TEXT
+from pixnar.index.live import Encode, Floats, LiveSources, Sources
 from pixnar.recipe import Recipe, override
 from tests.fit.corpora import WORDS, settings, write_small
 from tests.model.tiny import save_encoder
@@ -145,6 +150,89 @@ def test_a_document_that_came_and_went_leaves_nothing(home: Path, tmp_path: Path
     index.table.compact()
     index.table.remove("new")
     assert answers(index) == before
+
+
+class Gate:
+    """An encoder of added docids that waits until it may go on."""
+
+    def __init__(self, encode: Encode | None) -> None:
+        assert encode is not None
+        self._encode, self.asked, self.open = encode, threading.Event(), threading.Event()
+        self.sizes: list[int] = []
+
+    def __call__(self, texts: Sequence[str]) -> Floats:
+        self.sizes.append(len(texts))
+        self.asked.set()
+        assert self.open.wait(30)
+        return self._encode(texts)
+
+
+@pytest.mark.parametrize("changed_before", [False, True])
+def test_searches_do_not_wait_for_a_change(home: Path, tmp_path: Path, changed_before: bool) -> None:
+    index = opened(home, tmp_path, *SOURCES)
+    if changed_before:
+        index.table.add("d03", ["balin okapi"])
+    before, documents = answers(index), index.table.documents
+    index.engine._live = None
+    gate = index.engine.encode = Gate(index.engine.encode)
+    many = [(f"new{i}", index.table.encode(f"{ADDED} {i}")) for i in range(130)]
+    spellings = [f"{ADDED} {i}" for i in range(130)]
+    with ThreadPoolExecutor(1) as pool:
+        change = pool.submit(index.table.change, add=many, spellings=spellings, remove_documents=["d05"])
+        assert gate.asked.wait(30)
+        assert answers(index) == before  # nothing of the change, and without waiting
+        assert index.table.documents == documents
+        assert index.table.named(many[0][1]) == []
+        assert not change.done()
+        with ThreadPoolExecutor(1) as other:  # files are not locked: other processes may write
+            elsewhere = Index.load(tmp_path / "index").table
+            other.submit(elsewhere.add, "elsewhere", [ADDED]).result(30)
+        gate.open.set()
+        change.result(30)
+    assert gate.sizes == [64, 64, 2 + changed_before]
+    after = answers(index)
+    assert {hit.doc_id for hit in after[0][:5]} <= {doc_id for doc_id, _ in many}
+    assert all(hit.doc_id != "d05" for hits in after for hit in hits)
+    assert index.table.refresh()
+    assert "elsewhere" in {hit.doc_id for hit in index.search(QUERY, k=200)}
+    assert answers(index) == answers(Index.load(tmp_path / "index"))
+
+
+def test_sources_of_two_states_are_kept(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Difference] = []
+    after = LiveSources.after
+
+    def counted(live: LiveSources, difference: Difference) -> Sources:
+        made.append(difference)
+        return after(live, difference)
+
+    monkeypatch.setattr(LiveSources, "after", counted)
+    index = opened(home, tmp_path, *SOURCES)
+    index.table.add("d03", [ADDED])
+    old = index.table.snapshot().difference
+    index.table.add("new", [ADDED])
+    new = index.table.snapshot().difference
+    assert made == [old, new]
+    first, second = index.engine.sources(old), index.engine.sources(new)
+    assert (index.engine.sources(old), index.engine.sources(new)) == (first, second)
+    index.table.compact()
+    assert index.table.snapshot().difference is not new
+    assert index.engine.sources(index.table.snapshot().difference) is second
+    answers(index)
+    assert len(made) == 2
+
+
+def test_a_change_that_cannot_be_prepared_is_made(home: Path, tmp_path: Path) -> None:
+    index = opened(home, tmp_path, *SOURCES)
+
+    def broken(texts: Sequence[str]) -> Floats:
+        raise OSError("no memory")
+
+    index.engine.encode = broken
+    with pytest.raises(OSError, match="no memory"):
+        index.table.add("new", [ADDED])
+    assert index.table.named(index.table.encode(ADDED)) == ["new"]
+    assert "new" in {hit.doc_id for hit in Index.load(tmp_path / "index").search(QUERY)}
 
 
 def test_a_process_that_is_killed_leaves_every_source_whole(home: Path, tmp_path: Path) -> None:

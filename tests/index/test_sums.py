@@ -43,6 +43,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_small(folder / "corpus", 20, 3)
     encoder = save_encoder(folder / "encoder", texts=WORDS)
     trained = {"train__steps": 2, "train__learning_rate": 0.05, "train__dev_queries": 0}  # whatever dev says of it
+    trained["train__passages"] = 0  # the slots differ enough to tell apart
     wish = settings(encoder, model__slots=3, scoring__tune=False, **trained)
     fit(folder / "corpus", folder / "index", override(Recipe(), wish), cache=folder / "cache", threads=1)
     return folder / "index"

@@ -24,7 +24,8 @@ FullVocabulary = Annotated[
 Sources = Annotated[
     str,
     typer.Option(
-        help="What ranks: docids alone; evidence: also what else the model's phrases say; all: also dense and BM25."
+        help="What ranks: docids alone; evidence: also what else the model's phrases say; "
+        "all: also vectors of docids (dense) and of text, and BM25."
     ),
 ]
 Beam = Annotated[

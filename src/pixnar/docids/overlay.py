@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -49,6 +50,17 @@ class Overlay:
         self._places: dict[str, int] = {}  # by id of a new document: how many old ids come before it
         self._dead: Bits | None = None
         self._dead_shared = False
+
+    def copy(self) -> Overlay:
+        """The same, to be changed on its own."""
+        made = copy.copy(self)
+        made.pairs = {tokens: dict(named) for tokens, named in self.pairs.items()}
+        made.records, made.new, made.gone = dict(self.records), list(self.new), set(self.gone)
+        made.numbers, made.spellings, made._places = dict(self.numbers), dict(self.spellings), dict(self._places)
+        made._docids = {number: set(docids) for number, docids in self._docids.items()}
+        made._lost = {number: dict(docids) for number, docids in self._lost.items()}
+        made._dead_shared = True
+        return made
 
     def share_dead(self) -> Bits | None:
         """A bit for each removed pair of the large table; what is given away is not changed any more."""

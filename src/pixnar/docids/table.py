@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from pixnar import _native
 from pixnar.corpus.badrows import shown
 from pixnar.corpus.records import Document
 from pixnar.docids.columns import word_bytes
+from pixnar.docids.difference import Difference
 from pixnar.docids.documents import Documents, pack_documents, write_documents
 from pixnar.docids.folder import TableFolder
 from pixnar.docids.generation import Generation, write_generation
@@ -64,8 +65,11 @@ class DocidTable:
         self._changing = threading.RLock()  # taken first, and for as long as a change takes
         self._lock = threading.Lock()  # for a moment only: searches wait for it
         self._disk = disk
-        self._overlay = overlay
+        self._overlay = overlay  # what readers see
+        self._staged: Overlay | None = None  # what they see when the change under way ends
         self._snapshot: Snapshot | None = None
+        self.prepare: Callable[[Difference], object] | None = None
+        """Called with every new state by the thread that changes the table, before any reader sees that state."""
         self._version = 1
         self._vocabulary: TargetVocabulary | None = None
 
@@ -167,18 +171,7 @@ class DocidTable:
         """The table as it is now."""
         with self._lock:
             if self._snapshot is None:
-                overlay = self._overlay
-                self._snapshot = Snapshot(
-                    version=self._version,
-                    table=overlay.base.table,
-                    documents=overlay.base.documents,
-                    dead=overlay.share_dead(),
-                    added=overlay.added(),
-                    new=tuple(overlay.new),
-                    numbers=dict(overlay.numbers),
-                    records=dict(overlay.records),
-                    difference=overlay.difference(),
-                )
+                self._snapshot = _snapshot_of(self._overlay, self._version)
             return self._snapshot
 
     def document(self, doc_id: str) -> Document:
@@ -255,14 +248,14 @@ class DocidTable:
         self._check_part(change)
         # What is in memory is what a reader of the file will see: a tuple in metadata is a list from now on.
         change = Change.from_bytes(change.to_bytes())
-        with self._changing:
+        with self._change():
             if self._disk is None:
-                self._overlay.check(change)
+                self._latest.check(change)
                 self._apply([change])
                 return
             with self._disk.folder.locked():
                 self._catch_up()
-                self._overlay.check(change)
+                self._latest.check(change)
                 self._disk.folder.sweep(self._disk.manifest)
                 position = self._disk.journal.append(change, self._disk.position)
                 self._apply([change], position)
@@ -275,7 +268,7 @@ class DocidTable:
 
     def refresh(self) -> bool:
         """Take in what other processes changed; whether there was anything."""
-        with self._changing:
+        with self._change():
             return self._catch_up()
 
     def compact(self, *, threads: int = 0, progress: Progress | None = None) -> None:
@@ -283,7 +276,7 @@ class DocidTable:
 
         Searches go on meanwhile; changes wait or, from other processes, are refused.
         """
-        with self._changing:
+        with self._change():
             if self._disk is None:
                 self._use(Overlay(self._compacted_in_memory(threads, progress)), None)
                 return
@@ -346,20 +339,55 @@ class DocidTable:
     def _name(self) -> str:
         return str(self.path or _MEMORY)
 
+    @property
+    def _latest(self) -> Overlay:
+        """What the thread that changes the table sees."""
+        return self._staged or self._overlay
+
+    @contextlib.contextmanager
+    def _change(self) -> Iterator[None]:
+        """Inside this block one thread changes the table; at its end, with files unlocked, the result is shown."""
+        with self._changing:
+            try:
+                yield
+            finally:
+                self._show()
+
+    def _show(self) -> None:
+        """Prepare what is staged, then let readers see it; until then they see what they saw before."""
+        if self._staged is None:
+            return
+        snapshot = None
+        try:
+            snapshot = _snapshot_of(self._staged, self._version + 1)
+            if self.prepare is not None:
+                self.prepare(snapshot.difference)
+        finally:
+            with self._lock:
+                self._overlay, self._staged = self._staged, None
+                self._snapshot = snapshot
+                self._version += 1
+
     def _use(self, overlay: Overlay, disk: OnDisk | None) -> None:
         with self._lock:
-            self._overlay, self._disk = overlay, disk
-            self._snapshot = None
+            self._disk = disk
+            if self.prepare is not None:
+                self._staged = overlay
+                return
+            self._overlay, self._snapshot = overlay, None
             self._version += 1
 
     def _apply(self, changes: Sequence[Change], position: Position | None = None) -> None:
         with self._lock:
+            if self.prepare is not None and self._staged is None:
+                self._staged = self._overlay.copy()
             for change in changes:
-                self._overlay.apply(change)
+                self._latest.apply(change)
             if self._disk and position:
                 self._disk = self._disk._replace(position=position)
-            self._snapshot = None
-            self._version += 1
+            if self._staged is None:
+                self._snapshot = None
+                self._version += 1
 
     def _catch_up(self) -> bool:
         """Another process may have changed, compacted or rebuilt the table since it was read; whether one did."""
@@ -396,18 +424,19 @@ class DocidTable:
                 )
 
     def _compacted_in_memory(self, threads: int, progress: Progress | None) -> Generation:
-        kept = still_there(self._overlay)
-        builder = kept_docids(self._overlay, kept, progress)
+        overlay = self._latest
+        kept = still_there(overlay)
+        builder = kept_docids(overlay, kept, progress)
         arrays = builder.finish(int(kept.sum()), self.indexed, threads, progress)
-        return _in_memory(arrays, kept_documents(self._overlay, kept))._replace(difference=self._overlay.difference())
+        return _in_memory(arrays, kept_documents(overlay, kept))._replace(difference=overlay.difference())
 
     def _write_compacted(self, disk: OnDisk, threads: int, progress: Progress | None) -> None:
-        generation = disk.manifest.generation + 1
+        generation, overlay = disk.manifest.generation + 1, self._latest
         try:
-            kept = still_there(self._overlay)
-            builder = kept_docids(self._overlay, kept, progress)
+            kept = still_there(overlay)
+            builder = kept_docids(overlay, kept, progress)
             path = disk.folder.new_file("documents", generation)
-            count = write_documents(path, kept_documents(self._overlay, kept), threads=threads, progress=progress)
+            count = write_documents(path, kept_documents(overlay, kept), threads=threads, progress=progress)
             write_generation(
                 disk.folder,
                 generation,
@@ -419,13 +448,27 @@ class DocidTable:
                 meta=disk.manifest.meta,
                 threads=threads,
                 progress=progress,
-                difference=self._overlay.difference(),
+                difference=overlay.difference(),
             )
         except BaseException:
             with contextlib.suppress(PixnarError):
                 if disk.folder.manifest() == disk.manifest:
                     disk.folder.discard(generation)
             raise
+
+
+def _snapshot_of(overlay: Overlay, version: int) -> Snapshot:
+    return Snapshot(
+        version=version,
+        table=overlay.base.table,
+        documents=overlay.base.documents,
+        dead=overlay.share_dead(),
+        added=overlay.added(),
+        new=tuple(overlay.new),
+        numbers=dict(overlay.numbers),
+        records=dict(overlay.records),
+        difference=overlay.difference(),
+    )
 
 
 def _in_memory(arrays: dict[str, NDArray[Any]], documents: Iterable[Document]) -> Generation:

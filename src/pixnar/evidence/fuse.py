@@ -16,7 +16,6 @@ _COARSE = [2.0**i for i in range(-6, 7)]
 _FINE = [2.0 ** (i / 2) for i in range(-4, 5)]
 _ROUNDS = 4  # of coordinate search, at most
 _MARGIN = 0.001  # a source must help by this share to be taken in
-_FOLDS = 2
 
 
 class Candidates(NamedTuple):
@@ -33,7 +32,7 @@ class Fusion:
     A column counts `weight` times its values over the source's `scale`, a constant: how far the scores of a query's
     candidates spread on dev. So weights of different sources compare, and a document's score does not hang on which
     others came up (z-scores per query were as good on dev, not better). Documents that a source says nothing about get
-    its lowest score for that query. `figures` says how good the choice was on dev.
+    its lowest score for that query.
 
     >>> fusion = Fusion({"words": 1.0, "dense": 2.0}, {"words": 10.0})
     >>> fusion.scores({"words": np.array([20.0, 10.0]), "dense": np.array([0.5, np.nan])}).tolist()
@@ -42,7 +41,6 @@ class Fusion:
 
     weights: dict[str, float]
     scales: dict[str, float] = field(default_factory=dict)
-    figures: dict[str, float] = field(default_factory=dict)
 
     def scores(self, columns: Mapping[str, ArrayLike]) -> Floats:
         """The fused score of one query's candidates."""
@@ -66,12 +64,12 @@ class Fusion:
 
     def to_dict(self) -> dict[str, Any]:
         """What JSON can hold; `from_dict` is the way back."""
-        return {"weights": dict(self.weights), "scales": dict(self.scales), "figures": dict(self.figures)}
+        return {"weights": dict(self.weights), "scales": dict(self.scales)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Fusion:
-        """The fusion that `to_dict` wrote down."""
-        parts = (data["weights"], data.get("scales", {}), data.get("figures", {}))
+        """The fusion that `to_dict` wrote down; other keys are ignored."""
+        parts = (data["weights"], data.get("scales", {}))
         return cls(*({str(name): float(value) for name, value in part.items()} for part in parts))
 
 
@@ -79,16 +77,11 @@ def choose(
     tables: Sequence[Candidates],
     relevant: Sequence[Collection[int]],
     sources: Sequence[str] | None = None,
-    *,
-    seed: int = 0,
-    measure: bool = True,
 ) -> Fusion:
     """The weights that give the highest MRR@10 on dev queries, among equals the highest recall at 100.
 
     It starts from the best single source and takes in others, one by one, while they help by more than 0.1 %: so it is
-    never worse than any source alone. `figures` tells MRR and recall on the given queries, each source's own MRR, and
-    the MRR to expect elsewhere: weights chosen on one half of the queries (drawn with `seed`), measured on the other.
-    Without `measure` there are no figures, which take most of the time.
+    never worse on these queries than any source alone.
     """
     if not tables or len(tables) != len(relevant):
         raise ValueError(f"{len(tables)} tables for {len(relevant)} sets of relevant documents: give one per query")
@@ -97,13 +90,7 @@ def choose(
         raise ValueError("there are no sources to choose from")
     dev, scales = _Dev.of(tables, relevant, names)
     weights = _chosen(dev)
-    if not measure:
-        return Fusion(weights, {name: scales[name] for name in weights})
-    figures = {"MRR@10": dev.mrr(dev.fused(weights)), "R@100": dev.recall(dev.fused(weights))}
-    if dev.n_queries >= _FOLDS:
-        figures["MRR@10 cross-validated"] = _cross_validated(dev, seed)
-    figures |= {f"MRR@10 {name}": dev.mrr(dev.fused({name: 1.0})) for name in names}
-    return Fusion(weights, {name: scales[name] for name in weights}, figures)
+    return Fusion(weights, {name: scales[name] for name in weights})
 
 
 def without_dev(tables: Sequence[Candidates], weights: Mapping[str, float]) -> Fusion:
@@ -150,10 +137,6 @@ class _Dev:
     @property
     def n_queries(self) -> int:
         return len(self.padding)
-
-    def part(self, queries: Ints) -> _Dev:
-        columns = {name: column[queries] for name, column in self.columns.items()}
-        return _Dev(columns, self.padding[queries], self.relevant[queries], self.n_relevant[queries])
 
     def fused(self, weights: Mapping[str, float]) -> Floats:
         out = self.padding.copy()
@@ -216,17 +199,6 @@ def _best_weight(dev: _Dev, rest: Floats, name: str, grid: Sequence[float]) -> t
         recalls = [dev.recall(rest + np.float32(weight) * column) for weight in tied]
         tied = [weight for weight, recall in zip(tied, recalls, strict=True) if recall == max(recalls)]
     return tied[len(tied) // 2], max(figures)
-
-
-def _cross_validated(dev: _Dev, seed: int) -> float:
-    """MRR over all queries, each judged by weights that were chosen without it."""
-    folds = np.array_split(np.random.default_rng(seed).permutation(dev.n_queries), _FOLDS)
-    total = 0.0
-    for i, fold in enumerate(folds):
-        others = np.concatenate(folds[:i] + folds[i + 1 :])
-        held_out = dev.part(np.sort(fold))
-        total += held_out.mrr(held_out.fused(_chosen(dev.part(np.sort(others))))) * len(fold)
-    return total / dev.n_queries
 
 
 def _filled(column: Floats, valid: NDArray[np.bool_]) -> Floats:

@@ -47,6 +47,15 @@ def folds(queries: int, seed: int = 0) -> list[Fold]:
     return [Fold(one, other), Fold(other, one)]
 
 
+def raised(base: float, figure: float) -> float:
+    """The share by which a figure is higher than another, or lower; 1 if it rises from 0.
+
+    >>> raised(0.5, 0.75), raised(0.0, 0.1), raised(0.0, 0.0)
+    (0.5, 1.0, 0.0)
+    """
+    return (figure - base) / base if base else float(figure > 0)
+
+
 class CrossValidation:
     """Candidates of the dev queries under the rule of each fold, and the fusions that are measured on them."""
 
@@ -98,8 +107,7 @@ class CrossValidation:
         for name in OPTIONAL:
             rest = [source for source in kept if source != name]
             if name in kept:
-                base = self.mrr(rest)
-                shares[name] = (self.mrr(kept) - base) / base if base else 1.0
+                shares[name] = raised(self.mrr(rest), self.mrr(kept))
                 kept = kept if shares[name] >= margin else rest
         return shares
 

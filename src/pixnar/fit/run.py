@@ -74,7 +74,8 @@ from pixnar.vocab import TargetVocabulary, TokenizerVocabulary, Vocabulary, load
 
 Floats = NDArray[np.float32]
 
-# docs/LOG.md has how they did, but for the text
+# Weights of the sources where there is no dev split. docs/LOG.md has measurements, but none of TEXT (vectors of text):
+# its weight is a guess, that of DENSE.
 _WITHOUT_DEV = {DOCID_SCORE: 0.25, OWN: 1.0, EXPANSION: 0.25, DENSE: 0.5, TEXT: 0.5, BM25: 0.5}
 _LISTS = (5, 8, 12, 20, 32)  # of the shortlist that a query may take
 _MOST_LISTED, _LIST_LOSS = 0.2, 0.01  # share of the vocabulary, and what may be lost of dev MRR@10
@@ -540,13 +541,16 @@ class _Fit:
             everything = [name for name in everything if name not in dropped]
             for name, share in worth.items():
                 self.say(f"{name}: {share:+.1%} of MRR@10, cross-validated" + (", left out" * (name in dropped)))
+        if not halves:
+            self.say("dev has one query: too few to cross-validate, so no figures are measured")
         fusions: dict[str, dict[str, Any] | None] = {}
         told = ("docids", "with evidence", "with fusion")
         for key, name, sources in zip(SOURCES, told, (own[:1], own, everything), strict=True):
             fusion = tune_fusion(tables, dev, sources, engine.unit_of)
             self.report.dev[name] = crossed.summary(sources) if halves else {}
             figures = ", ".join(f"{key} {value:.3f}" for key, value in self.report.dev[name].items())
-            self.say(f"dev, cross-validated, {name}: {figures}")
+            if halves:
+                self.say(f"dev, cross-validated, {name}: {figures}")
             fusions[key] = None if list(fusion.weights) == [DOCID_SCORE] else fusion.to_dict()
         return rule, fusions
 

@@ -129,7 +129,7 @@ def tune_fusion(tables: Sequence[Candidates], dev: Queries, sources: Sequence[st
         for table in tables
     ]
     relevant = [{units[doc_id] for doc_id in wanted if doc_id in units} for wanted in dev.relevant]
-    return choose(made, relevant, sources, measure=False)
+    return choose(made, relevant, sources)
 
 
 def fixed_fusion(tables: Sequence[Candidates], weights: dict[str, float]) -> Fusion:

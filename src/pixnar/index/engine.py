@@ -163,7 +163,7 @@ class Engine:
         self.decoder = made or Decoder(self.table, slots=slots, floor=floor, factors=self.factors, warm_up=False)
         self._lock = threading.Lock()
         self._live: LiveSources | None = None
-        self._ready: tuple[Difference, Sources] | None = None
+        self._ready: list[tuple[Difference, Sources]] = []  # the latest two, never changed in place
 
     def drop_unweighted(self) -> None:
         """Leave out what the fusion gives no weight, as a search of the index does."""
@@ -179,16 +179,25 @@ class Engine:
         self.sources(self.table.snapshot().difference)
 
     def sources(self, difference: Difference) -> Sources:
-        """What speaks for documents beside their docids, after some changes to the docid table."""
+        """What speaks for documents beside their docids, after some changes to the docid table.
+
+        Two states are kept: searches go on with the old one, without waiting, while the new one is made.
+        """
         if not difference:
             return Sources(self.units, self.evidence, self.bm25, self.vectors, self.text)
+        for known, sources in self._ready:
+            if known is difference:
+                return sources
         with self._lock:
-            if self._ready is None or self._ready[0] is not difference:
+            made = next((sources for known, sources in self._ready if known == difference), None)
+            if made is None:
                 if self._live is None:
                     built = (self.units, self.evidence, self.bm25, self.vectors, self.text)
                     self._live = LiveSources(*built, self.ngrams.vocabulary, self.encode)
-                self._ready = difference, self._live.after(difference)
-            return self._ready[1]
+                made = self._live.after(difference)
+            others = [pair for pair in self._ready if pair[1] is not made]
+            self._ready = [(difference, made), *others[:1]]
+            return made
 
     @cached_property
     def unit_of(self) -> dict[str, int]:

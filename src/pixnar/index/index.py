@@ -88,7 +88,7 @@ class Index:
             table,
             lambda priors, log_z: QueryScorer(head, log_z, priors, rule),
             rows,
-            lambda texts: encoder.query_vectors(texts)[1],
+            lambda texts: encoder.query_vectors(texts, 1)[1],
             threads=threads,
             shortlist=shortlist,
             warm_up=warm_up,

@@ -23,7 +23,9 @@ from pixnar.vocab import TargetVocabulary, normalize
 
 Floats = NDArray[np.float32]
 Encode = Callable[[Sequence[str]], Floats]
-"""Normalised texts to the encoder's pooled vectors."""
+"""Normalised texts to the encoder's pooled vectors; each is encoded alone, so that no other moves its bits."""
+
+_AT_ONCE = 64  # texts handed to the encoder
 
 
 class Sources(NamedTuple):
@@ -52,6 +54,7 @@ class LiveSources:
         self._units, self._evidence, self._bm25, self._vectors, self._text = units, evidence, bm25, vectors, text
         self._vocabulary, self._encode = vocabulary, encode
         self._encoded: dict[str, Floats] = {}  # the vectors of added docids
+        self._before: dict[str, Floats] = {}  # those of the state made before, which may be asked for again
 
     def after(self, difference: Difference) -> Sources:
         """As they are after these changes."""
@@ -93,13 +96,17 @@ class LiveSources:
         ]
 
     def _gained(self, changed: Changed) -> Floats:
-        """The vectors of added docids; each text is encoded once, and alone, so that nothing else moves its bits."""
+        """The vectors of added docids; those of the state made before are not encoded again."""
         assert self._vectors is not None
         if changed.gained and self._encode is None:
             raise ValueError("docids were added, and there is no encoder for their vectors")
-        known, self._encoded = self._encoded, {}
-        for _, text in changed.gained:
-            if text not in self._encoded and self._encode is not None:
-                self._encoded[text] = known[text] if text in known else self._encode([text])[0]
-        rows = [self._encoded[text] for _, text in changed.gained]
+        known = self._before | self._encoded
+        texts = dict.fromkeys(text for _, text in changed.gained)
+        missing = [text for text in texts if text not in known]
+        for start in range(0, len(missing), _AT_ONCE):
+            some = missing[start : start + _AT_ONCE]
+            assert self._encode is not None
+            known |= zip(some, self._encode(some), strict=True)
+        self._before, self._encoded = self._encoded, {text: known[text] for text in texts}
+        rows = [known[text] for _, text in changed.gained]
         return np.array(rows, np.float32).reshape(-1, self._vectors.matrix.shape[1])

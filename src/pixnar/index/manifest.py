@@ -15,7 +15,7 @@ from pixnar.storage import atomic_write, file_digest
 NAME = "manifest.json"
 UNFINISHED = ".part"  # how the names of files end that were being written when their process was killed
 SOURCES = ("docids", "evidence", "all")
-"""What may rank documents: their docids alone; also what else the model's phrases say for them; also dense and BM25."""
+"""What may rank documents: docids alone; also evidence, what the model's phrases say; also dense, text and BM25."""
 
 _NOT_SHIPPED = ("work", NAME)  # checkpoints of an unfinished fit, and the manifest itself
 

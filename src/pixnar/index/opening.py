@@ -51,7 +51,8 @@ def open_engine(
 ) -> Engine:
     """The engine of an index folder with this manifest and these phrase rows; `scorer` takes priors and log Z.
 
-    `encode` is asked for the vectors of docids that were added after the fit.
+    `encode` is asked for the vectors of docids that were added after the fit. From now on a change of the table returns
+    when the sources of the engine count it.
     """
     (priors, log_z), units = read_priors(where / PRIORS, verify=False), read_units(where / UNITS, verify=False)
     if len(priors.tokens) != table.vocab_size:
@@ -91,6 +92,8 @@ def open_engine(
     for name, documents in counted.items():
         if documents != len(units):
             raise FileFormatError(f"{where / name} is about {documents} documents, {UNITS} lists {len(units)}")
+    if engine.fusion is not None:
+        table.prepare = engine.sources  # whoever changes docids makes the sources, not the next search
     if warm_up:
         engine.warm_up()
     return engine

@@ -102,7 +102,7 @@ class Part:
                 table,
                 lambda priors, log_z: QueryScorer(rows, log_z, priors, rule),
                 rows,
-                lambda texts: encoder().query_vectors(texts)[1],
+                lambda texts: encoder().query_vectors(texts, 1)[1],
                 shortlist=False,
                 warm_up=warm_up,
             )
