@@ -116,7 +116,8 @@ def test_clover_differs_from_phrases_in_its_vocabulary(home: Path) -> None:
         for name, value in values.items()
         if to_dict(CLOVER)[section][name] != value
     }
-    beside = {("evidence", "docids"), ("evidence", "text"), ("fuse", "dense"), ("fuse", "bm25"), ("shortlist", "learn")}
+    fused = {("fuse", name) for name in ("dense", "text_vectors", "bm25")}
+    beside = {("evidence", "docids"), ("evidence", "text"), ("shortlist", "learn"), *fused}
     assert changed == {("vocab", "kind"), ("model", "pieces"), ("scoring", "copy"), *beside}
     arguments = ("--steps", "4", "--encoder", home / "encoder", "--cache", home / "cache", "--set", "train.batch=16")
     done = pixnar("baseline", "clover", home / "corpus", "-o", home / "pieces", *arguments)
