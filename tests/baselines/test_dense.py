@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("faiss")
 
@@ -203,3 +204,12 @@ def test_what_is_wrong(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(MissingExtraError, match=r"pixnar\[baselines\]"):
         build_dense(corpus, tmp_path / "x", encoder=home / "encoder")
     assert not list(tmp_path.iterdir())
+
+
+def test_faiss_leaves_the_threads_of_others_alone(home: Path, tmp_path: Path) -> None:
+    build_dense(home / "corpus", tmp_path / "b", encoder=home / "encoder", cache=home / "cache")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    open_retriever(tmp_path / "b", threads=2).search("balin")
+    assert torch.get_num_threads() == 1
+    torch.set_num_threads(before)
