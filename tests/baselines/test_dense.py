@@ -94,7 +94,8 @@ def test_dev_selects_the_aggregate(home: Path, tmp_path: Path) -> None:
     dev = read_queries(open_corpus(home / "corpus"), "dev")
     figures = {}
     for i, one in enumerate(options()):
-        build_dense(home / "corpus", tmp_path / str(i), aggregate=one.kind, scale=one.scale, **shared)
+        scale = one.scale if one.kind == "logsumexp" else 0.0
+        build_dense(home / "corpus", tmp_path / str(i), aggregate=one.kind, scale=scale, **shared)
         found = open_retriever(tmp_path / str(i)).search_batch(dev.texts)
         ranks = reciprocal_ranks([[hit.doc_id for hit in row] for row in found], dev.relevant, 10)
         figures[one] = float(ranks.mean())
@@ -213,3 +214,22 @@ def test_faiss_leaves_the_threads_of_others_alone(home: Path, tmp_path: Path) ->
     open_retriever(tmp_path / "b", threads=2).search("balin")
     assert torch.get_num_threads() == 1
     torch.set_num_threads(before)
+
+
+def test_dev_selects_docids_or_both(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared: dict[str, Any] = {"encoder": home / "encoder", "cache": home / "cache"}
+    found = {
+        over: build_dense(home / "corpus", tmp_path / over, over=over, **shared) for over in ("docids", "both", "auto")
+    }
+    best = max(found["docids"]["dev"]["MRR@10"], found["both"]["dev"]["MRR@10"])
+    assert found["auto"]["dev"]["MRR@10"] == best
+    assert "MRR@10 cross-validated" not in found["auto"]["dev"]
+    verify(tmp_path / "auto")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["auto", "both", "docids"]
+    assert {path.name for path in (tmp_path / "auto").iterdir()} == {
+        path.name for path in (tmp_path / "both").iterdir()
+    }
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    build_dense(home / "corpus", ".", **shared)
+    verify(tmp_path / "here")
