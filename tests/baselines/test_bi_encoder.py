@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ from pixnar.model.encoder import Encoder
 from pixnar.train.names import Names, read_names
 from tests.model.tiny import save_encoder
 
+ROOT = Path(__file__).parents[2]
 SYLLABLES = [head + tail for head in ("ba", "de", "fi", "go", "ku") for tail in ("lin", "mor", "net", "pol")]
 TUNING = Tuning(steps=40, batch=32, learning_rate=3e-3, checks=2)
 
@@ -106,7 +108,11 @@ def test_it_learns_over_docids_and_text_together(home: Path) -> None:
     assert run.checked_entries == 150
 
 
-def _tune(home: Path, folder: Path) -> None:
+_TUNE = "import sys; from tests.baselines import test_bi_encoder as t; t.tune_slowly(*map(t.Path, sys.argv[1:]))"
+"""A process of its own: one that multiprocessing spawns cannot import `tests` unless the caller has it on its path."""
+
+
+def tune_slowly(home: Path, folder: Path) -> None:
     """Slowly, so that it can be killed where we want."""
     torch.set_num_threads(1)
     tuned(home, TUNING, folder=folder, of="this", progress=lambda *_: time.sleep(0.02))
@@ -115,14 +121,12 @@ def _tune(home: Path, folder: Path) -> None:
 def test_a_killed_run_resumes_to_the_same_weights(home: Path, tmp_path: Path) -> None:
     whole, run, _ = tuned(home, TUNING)
     for step in ("step-000000", "step-000020"):
-        child = multiprocessing.get_context("spawn").Process(target=_tune, args=(home, tmp_path))
-        child.start()
-        _wait_for((tmp_path / step / "state.json").exists, child)
-        time.sleep(0.1)  # some steps further
-        assert child.pid is not None
-        os.kill(child.pid, signal.SIGKILL)
-        child.join()
-        assert child.exitcode == -signal.SIGKILL
+        command = [sys.executable, "-c", _TUNE, str(home), str(tmp_path)]
+        with subprocess.Popen(command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}) as child:
+            _wait_for((tmp_path / step / "state.json").exists, child)
+            time.sleep(0.1)  # some steps further
+            child.kill()
+        assert child.returncode == -signal.SIGKILL
     resumed, again, said = tuned(home, TUNING, folder=tmp_path, of="this")
     assert said[0] == "fine-tuning: resumed at step 20"
     assert len([line for line in said if "dev MRR@10" in line]) == 1  # step 40: the others are known
@@ -133,10 +137,10 @@ def test_a_killed_run_resumes_to_the_same_weights(home: Path, tmp_path: Path) ->
     assert other.steps == 2
 
 
-def _wait_for(there: Callable[[], bool], child: Any) -> None:
+def _wait_for(there: Callable[[], bool], child: subprocess.Popen[bytes]) -> None:
     until = time.monotonic() + 120
     while not there():
-        assert child.is_alive(), "it ended before it could be killed"
+        assert child.poll() is None, "it ended before it could be killed"
         assert time.monotonic() < until
         time.sleep(0.005)
 

@@ -195,3 +195,26 @@ def test_what_is_wrong(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "bm25s", None)
     with pytest.raises(MissingExtraError, match=r"pixnar\[baselines\]"):
         Bm25Retriever.build(open_corpus(corpus))
+
+
+def test_auto_takes_what_a_corpus_has(tmp_path: Path) -> None:
+    rows = [{"_id": one, "title": "", "text": f"green tea {one}"} for one in ("ab", "cd")]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    build_bm25(tmp_path, tmp_path / "text", over="auto")
+    assert describe(tmp_path / "text") == "BM25 (text, k1 1.5, b 0.75)"
+    (tmp_path / "docids.jsonl").write_text('{"_id": "ab", "docid": "?"}\n')  # no word: docids and joined are left out
+    build_bm25(tmp_path, tmp_path / "both", over="auto")
+    assert describe(tmp_path / "both") == "BM25 (text and docids, k1 1.5, b 0.75)"
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "cd"}\n')
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq\tcd\t1\n")
+    facts = build_bm25(tmp_path, tmp_path / "dev", over="auto")
+    assert describe(tmp_path / "dev") == "BM25 (text and docids, k1 1.5, b 0.75)"  # equals go to the defaults
+    assert facts["dev"] == {"queries": 1, "MRR@10": 1.0}
+
+
+def test_the_form_is_chosen_with_its_settings(corpus: Path, tmp_path: Path) -> None:
+    alone = [build_bm25(corpus, tmp_path / form, over=form)["dev"]["MRR@10"] for form in FORMS]
+    found = build_bm25(corpus, tmp_path / "auto", over="auto")["dev"]
+    assert found["MRR@10"] == max(alone)
+    assert found["MRR@10 cross-validated"] <= found["MRR@10"]

@@ -86,7 +86,7 @@ def test_hybrid_is_built_measured_and_searched(home: Path) -> None:
     told = json.loads((home / "h.json").read_text())
     assert f"{home / 'hybrid'}: {told['sources']}" in done.stdout.splitlines()
     assert told["sources"].startswith("dense (docids, ")
-    assert f"dev MRR@10 {told['facts']['dev']['MRR@10']:.4f}, cross-validated" in done.stdout
+    assert f"dev MRR@10 {told['facts']['dev']['MRR@10']:.4f} in sample, cross-validated" in done.stdout
     measured = pixnar("evaluate", home / "hybrid", home / "corpus", "--json", home / "e.json")
     assert measured.returncode == 0, measured.stderr
     figures = json.loads((home / "e.json").read_text())["figures"]
@@ -99,9 +99,18 @@ def test_hybrid_is_built_measured_and_searched(home: Path) -> None:
     assert len(json.loads(pixnar("search", home / "rrf", "balin", "--json").stdout)["hits"]) == 10
     (home / "hybrid" / "sides.pixnar").write_bytes(b"x")
     fails("sides.pixnar has 1 bytes", "search", home / "hybrid", "balin")
+    given = ("--dense", home / "dense", "--bm25", home / "bm25")
+    for useless, reason in (
+        (("--fusion", "rrf", "--weight", "0.3"), "weight is for the fusion weights"),
+        (("--aggregate", "max", "--scale", "5"), "scale is for logsumexp"),
+        (("--dense", home / "dense", "--encoder", home / "encoder"), "encoder is for a dense side that is built"),
+        (("--dense", home / "dense", "--precision", "int8"), "precision is for a dense side that is built"),
+        ((*given, "--over", "docids"), "over is for a side that is built"),
+        (("--dense", home / "bm25"), "is a bm25 baseline"),
+    ):
+        fails(reason, "baseline", "hybrid", home / "corpus", "-o", home / "y", *useless)
     for change, reason in (
         (("--weight", "much"), "weight 'much' is not possible: give a number or auto"),
-        (("--dense", home / "bm25"), "is a bm25 baseline"),
         (("--fusion", "sum"), "--fusion"),
     ):
         fails(reason, "baseline", "hybrid", home / "corpus", "-o", home / "y", *shared, *change)
@@ -116,7 +125,8 @@ def test_clover_differs_from_phrases_in_its_vocabulary(home: Path) -> None:
         for name, value in values.items()
         if to_dict(CLOVER)[section][name] != value
     }
-    beside = {("evidence", "docids"), ("evidence", "text"), ("fuse", "dense"), ("fuse", "bm25"), ("shortlist", "learn")}
+    fused = {("fuse", name) for name in ("dense", "text_vectors", "bm25")}
+    beside = {("evidence", "docids"), ("evidence", "text"), ("shortlist", "learn"), *fused}
     assert changed == {("vocab", "kind"), ("model", "pieces"), ("scoring", "copy"), *beside}
     arguments = ("--steps", "4", "--encoder", home / "encoder", "--cache", home / "cache", "--set", "train.batch=16")
     done = pixnar("baseline", "clover", home / "corpus", "-o", home / "pieces", *arguments)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("faiss")
 
@@ -93,7 +94,8 @@ def test_dev_selects_the_aggregate(home: Path, tmp_path: Path) -> None:
     dev = read_queries(open_corpus(home / "corpus"), "dev")
     figures = {}
     for i, one in enumerate(options()):
-        build_dense(home / "corpus", tmp_path / str(i), aggregate=one.kind, scale=one.scale, **shared)
+        scale = one.scale if one.kind == "logsumexp" else 0.0
+        build_dense(home / "corpus", tmp_path / str(i), aggregate=one.kind, scale=scale, **shared)
         found = open_retriever(tmp_path / str(i)).search_batch(dev.texts)
         ranks = reciprocal_ranks([[hit.doc_id for hit in row] for row in found], dev.relevant, 10)
         figures[one] = float(ranks.mean())
@@ -203,3 +205,31 @@ def test_what_is_wrong(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(MissingExtraError, match=r"pixnar\[baselines\]"):
         build_dense(corpus, tmp_path / "x", encoder=home / "encoder")
     assert not list(tmp_path.iterdir())
+
+
+def test_faiss_leaves_the_threads_of_others_alone(home: Path, tmp_path: Path) -> None:
+    build_dense(home / "corpus", tmp_path / "b", encoder=home / "encoder", cache=home / "cache")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    open_retriever(tmp_path / "b", threads=2).search("balin")
+    assert torch.get_num_threads() == 1
+    torch.set_num_threads(before)
+
+
+def test_dev_selects_docids_or_both(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared: dict[str, Any] = {"encoder": home / "encoder", "cache": home / "cache"}
+    found = {
+        over: build_dense(home / "corpus", tmp_path / over, over=over, **shared) for over in ("docids", "both", "auto")
+    }
+    best = max(found["docids"]["dev"]["MRR@10"], found["both"]["dev"]["MRR@10"])
+    assert found["auto"]["dev"]["MRR@10"] == best
+    assert "MRR@10 cross-validated" not in found["auto"]["dev"]
+    verify(tmp_path / "auto")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["auto", "both", "docids"]
+    assert {path.name for path in (tmp_path / "auto").iterdir()} == {
+        path.name for path in (tmp_path / "both").iterdir()
+    }
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    build_dense(home / "corpus", ".", **shared)
+    verify(tmp_path / "here")

@@ -74,6 +74,8 @@ SCALES = (5.0, 10.0, 20.0, 40.0)
 
 def options(kind: str = AUTO, scale: float = 0.0) -> list[Aggregate]:
     """What the dev split chooses from; without one the first is taken."""
+    if scale and kind in (MAX, MEAN):
+        raise PixnarError(f"scale is for {LOGSUMEXP}: leave it out with the aggregate {kind}")
     scales = (scale,) if scale else SCALES
     smooth = [Aggregate(LOGSUMEXP, one) for one in scales]
     if kind == LOGSUMEXP:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pixnar.baselines.bm25_settings import choose_settings
+from pixnar.baselines.bm25_settings import K1, B, dev_ranks, pairs
+from pixnar.baselines.choice import choose
 from pixnar.baselines.entries import DOCIDS, Entries, Floats, Found, Ints
 from pixnar.baselines.scored import AllScores
 from pixnar.corpus import Corpus
-from pixnar.errors import CorpusError, FileFormatError, MissingExtraError, PixnarError
+from pixnar.errors import FileFormatError, MissingExtraError, MissingPartError, PixnarError
 from pixnar.evaluate.queries import Queries
 from pixnar.evidence.atoms import words
 from pixnar.progress import Progress
@@ -57,22 +58,47 @@ class Bm25Retriever:
         progress: Progress | None = None,
     ) -> Bm25Retriever:
         """Index a corpus; what is not given of k1 and b is chosen on `dev`."""
+        return cls.best(corpus, (over,), k1=k1, b=b, dev=dev, progress=progress)[1]
+
+    @classmethod
+    def best(
+        cls,
+        corpus: Corpus,
+        forms: Sequence[str],
+        *,
+        k1: float | None = None,
+        b: float | None = None,
+        dev: Queries = NO_QUERIES,
+        progress: Progress | None = None,
+    ) -> tuple[str, Bm25Retriever]:
+        """The form, with k1 and b, that is best on `dev`, all chosen together; equals go to the earlier form.
+
+        Forms that the corpus lacks the parts for are left out. Without dev queries the first that is left is taken.
+        """
         if not (0 <= (k1 or 0) < np.inf and 0 <= (b or 0) <= 1):
             raise PixnarError(f"k1 {k1} and b {b} are not possible: give k1 of 0 or more and b from 0 to 1")
         library = _bm25s()
-        entries, texts = Entries.read(corpus, over, progress)
-        if progress:
-            progress("indexing words", 0, 0)
-        vocabulary: dict[str, int] = {}
-        tokens = [[vocabulary.setdefault(word, len(vocabulary)) for word in words(text)] for text in texts]
-        if not vocabulary:
-            raise CorpusError(f"{corpus.name} has no words to index: use another baseline")
-        if progress:
-            progress("choosing k1 and b on dev", 0, 0)
-        chosen_k1, chosen_b, figures = choose_settings(tokens, vocabulary, entries, dev, k1, b)
-        made = library.BM25(k1=chosen_k1, b=chosen_b)
+        found: dict[str, _Words] = {}
+        missing: list[MissingPartError] = []
+        for form in forms:
+            try:
+                found[form] = _Words.read(corpus, form, progress)
+            except MissingPartError as error:
+                missing.append(error)
+        if not found:
+            raise missing[0]
+        over, pair, figures = next(iter(found)), (K1 if k1 is None else k1, B if b is None else b), dict[str, float]()
+        if len(dev):
+            if progress:
+                progress("choosing k1 and b on dev", 0, 0)
+            tried = pairs(k1, b)
+            ranks = [dev_ranks(some.tokens, some.vocabulary, some.entries, dev, tried) for some in found.values()]
+            place, figures = choose(np.concatenate(ranks))
+            over, pair = list(found)[place // len(tried)], tried[place % len(tried)]
+        entries, tokens, vocabulary = found[over]
+        made = library.BM25(k1=pair[0], b=pair[1])
         made.index((tokens, vocabulary), show_progress=False)
-        return cls(entries, made, figures)
+        return over, cls(entries, made, figures)
 
     def scored(self, query: str) -> AllScores:
         """The scores of all documents: 0 for those that share no word with the query."""
@@ -134,6 +160,25 @@ class Bm25Retriever:
         if not sound:
             raise FileFormatError(f"{folder / _WORDS} is not about {len(entries)} entries: build the baseline again")
         return cls(entries, made)
+
+
+class _Words(NamedTuple):
+    """The words of all entries of a form, by number."""
+
+    entries: Entries
+    tokens: list[list[int]]
+    vocabulary: dict[str, int]
+
+    @classmethod
+    def read(cls, corpus: Corpus, over: str, progress: Progress | None) -> _Words:
+        entries, texts = Entries.read(corpus, over, progress)
+        if progress:
+            progress("indexing words", 0, 0)
+        vocabulary: dict[str, int] = {}
+        tokens = [[vocabulary.setdefault(word, len(vocabulary)) for word in words(text)] for text in texts]
+        if not vocabulary:
+            raise MissingPartError(f"{corpus.name} has no words to index: use another baseline")
+        return cls(entries, tokens, vocabulary)
 
 
 def _bm25s() -> Any:

@@ -1,4 +1,4 @@
-"""The settings of BM25, k1 and b, chosen on dev: all pairs of a grid are tried on the words of the dev queries."""
+"""The settings of BM25, k1 and b: all pairs of a grid, tried on the words of the dev queries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pixnar.baselines.choice import choose, reciprocal_rank, relevant_numbers
+from pixnar.baselines.choice import reciprocal_rank, relevant_numbers
 from pixnar.baselines.entries import Entries, Ints
 from pixnar.evaluate.queries import Queries
 from pixnar.evidence.atoms import words
@@ -20,28 +20,33 @@ K1_GRID, B_GRID = (0.2, 0.4, 0.6, 0.9, 1.2, 1.5, 2.0), (0.2, 0.4, 0.6, 0.75, 0.9
 Doubles = NDArray[np.float64]
 
 
-def choose_settings(
+def pairs(k1: float | None = None, b: float | None = None) -> list[tuple[float, float]]:
+    """k1 and b, each as given or from its grid; the nearest to the defaults first, so that equals go to them.
+
+    >>> pairs()[:2], pairs(k1=0.4)[0]
+    ([(1.5, 0.75), (1.5, 0.6)], (0.4, 0.75))
+    """
+    grid = [(x, y) for x in (K1_GRID if k1 is None else (k1,)) for y in (B_GRID if b is None else (b,))]
+    return sorted(grid, key=lambda pair: round(abs(pair[0] - K1) + abs(pair[1] - B), 9))
+
+
+def dev_ranks(
     tokens: Sequence[Sequence[int]],
     vocabulary: dict[str, int],
     entries: Entries,
     dev: Queries,
-    k1: float | None = None,
-    b: float | None = None,
-) -> tuple[float, float, dict[str, float]]:
-    """k1 and b, each as given or as dev chooses, and the figures of that choice; the defaults without dev queries."""
-    if not len(dev):
-        return K1 if k1 is None else k1, B if b is None else b, {}
-    grid = [(x, y) for x in (K1_GRID if k1 is None else (k1,)) for y in (B_GRID if b is None else (b,))]
+    tried: Sequence[tuple[float, float]],
+) -> Doubles:
+    """The reciprocal ranks [pairs, queries] of dev queries under pairs of k1 and b."""
     asked = [[vocabulary[word] for word in words(text) if word in vocabulary] for text in dev.texts]
     postings = _Postings(tokens, {term for terms in asked for term in terms})
-    ranks = np.zeros((len(grid), len(dev)))
+    ranks = np.zeros((len(tried), len(dev)))
     for i, (terms, wanted) in enumerate(zip(asked, relevant_numbers(dev, entries.doc_ids), strict=True)):
         matches = _Matches(postings, terms, entries)
         relevant = np.isin(matches.documents, wanted)
         if relevant.any():
-            ranks[:, i] = [reciprocal_rank(matches.scores(*pair), relevant) for pair in grid]
-    best, figures = choose(ranks)
-    return *grid[best], figures
+            ranks[:, i] = [reciprocal_rank(matches.scores(*pair), relevant) for pair in tried]
+    return ranks
 
 
 class _Postings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,11 +21,12 @@ from pixnar.baselines.folder import BASELINE, BM25, DENSE, HYBRID, building, sea
 from pixnar.baselines.hybrid import BM25_FOLDER, DENSE_FOLDER, DEPTH, WEIGHTS, HybridRetriever, fusions
 from pixnar.corpus import Corpus, open_corpus, state_of
 from pixnar.encode import QueryEncoder
-from pixnar.errors import PixnarError
+from pixnar.errors import MissingPartError, PixnarError
 from pixnar.evaluate.queries import read_queries
 from pixnar.index import manifest
 from pixnar.progress import Progress
 from pixnar.recipe import Train
+from pixnar.vocab import normalize
 
 if TYPE_CHECKING:
     from pixnar.baselines.bi_encoder import Tuning
@@ -35,8 +37,8 @@ Place = str | os.PathLike[str]
 PIECES = {DOCIDS: 64, TEXT: 256}
 """Word pieces of an entry that the encoder reads."""
 
-_FORMS = {DOCIDS: (DOCIDS, JOINED), TEXT: (TEXT,), BOTH: (DOCIDS, JOINED, TEXT, BOTH)}
-"""What BM25 may be where these are read; the dev split selects one, without it the last is taken."""
+_FORMS = {DOCIDS: (JOINED, DOCIDS), TEXT: (TEXT,), BOTH: (BOTH, TEXT, JOINED, DOCIDS)}
+"""What BM25 may be where these are read; the dev split selects one, without it the first is taken."""
 
 
 def build_bm25(
@@ -71,9 +73,7 @@ def _bm25(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write the form of BM25 that is best on dev; its options and facts."""
     dev = read_queries(source, "dev", DEV_QUERIES)
-    made = {form: Bm25Retriever.build(source, form, k1=k1, b=b, dev=dev, progress=progress) for form in forms}
-    over = max(reversed(forms), key=lambda form: made[form].figures.get("MRR@10", 0.0))
-    best = made[over]
+    over, best = Bm25Retriever.best(source, forms, k1=k1, b=b, dev=dev, progress=progress)
     best.save(folder)
     return {"over": over, "k1": best.k1, "b": best.b}, _facts(best.entries, best.figures)
 
@@ -99,8 +99,8 @@ def build_dense(
     """Write a dense baseline; facts about it. With `tuning` the encoder is fine-tuned first.
 
     `encoder` is MiniLM where none is given; `cache` is where vectors of the encoder as it comes are kept. `aggregate`
-    and `scale` make a document's score from those of its entries; `auto` and 0 are chosen on dev. An interrupted
-    fine-tuning resumes with the same output and settings.
+    and `scale` make a document's score from those of its entries; `auto` and 0 are chosen on dev. With `over="auto"`
+    dev chooses docids or both, too. An interrupted fine-tuning resumes with the same output and settings.
     """
     from pixnar.model.encoder import MINILM, Encoder
     from pixnar.model.export import export_onnx
@@ -113,8 +113,16 @@ def build_dense(
     if tuning:
         tuning.check()
     source = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
-    work = Path(folder).with_name(f".{Path(folder).name}.tuning")  # outlives a kill, unlike what `building` gives
-    with building(Path(folder), overwrite=overwrite) as aside:
+    place = Path(os.path.abspath(folder))  # "." and ".." have no name
+    if over == AUTO:
+        if tuning:
+            raise PixnarError(f"over {AUTO} is not possible with fine-tuning: give {DOCIDS}, {TEXT} or {BOTH}")
+        shared: dict[str, Any] = {"encoder": encoder, "index": index, "aggregate": aggregate, "scale": scale}
+        shared |= {"max_pieces": max_pieces, "precision": precision, "cache": cache, "threads": threads}
+        with building(place, overwrite=overwrite) as aside:
+            return _best_dense(source, aside, shared | {"progress": progress})
+    work = place.with_name(f".{place.name}.tuning")  # outlives a kill, unlike what `building` gives
+    with building(place, overwrite=overwrite) as aside:
         entries, texts = Entries.read_apart(source, over, progress)
         model = Encoder.load(encoder or MINILM, max_pieces=max_pieces or PIECES.get(over, PIECES[TEXT]))
         if max_pieces > model.most_pieces:
@@ -143,6 +151,23 @@ def build_dense(
         seal(aside, DENSE, chosen, facts, source.name)
     shutil.rmtree(work, ignore_errors=True)
     return facts
+
+
+def _best_dense(source: Corpus, folder: Path, shared: dict[str, Any]) -> dict[str, Any]:
+    """Write dense retrieval over docids or both, as is better on dev, over both without dev queries."""
+    found = _readable(source)
+    forms = (BOTH, DOCIDS) if found == BOTH else (found,)
+    with tempfile.TemporaryDirectory(dir=folder) as spare:
+        places = {form: Path(spare) / form for form in forms}
+        facts = {form: build_dense(source, place, over=form, **shared) for form, place in places.items()}
+        over = max(forms, key=lambda form: facts[form]["dev"].get("MRR@10", 0.0))
+        content = manifest.read_manifest(places[over], BASELINE)
+        (places[over] / manifest.NAME).unlink()
+        shutil.copytree(places[over], folder, dirs_exist_ok=True)
+    if len(forms) > 1:
+        facts[over]["dev"].pop("MRR@10 cross-validated", None)  # it knows nothing of the choice between forms
+    seal(folder, DENSE, content["options"], facts[over], source.name)
+    return facts[over]
 
 
 def _vectors(
@@ -181,7 +206,7 @@ def build_hybrid(
     dense: Place | None = None,
     bm25: Place | None = None,
     encoder: Place | None = None,
-    precision: str = "fp32",
+    precision: str | None = None,
     cache: Place | None = None,
     overwrite: bool = False,
     threads: int = 1,
@@ -190,13 +215,18 @@ def build_hybrid(
     """Write a hybrid of dense retrieval and BM25; facts about it.
 
     `dense` and `bm25` are baselines that are taken as they are; what is not given is built over docids, text or both
-    (`auto`: both where documents have text). Weight, aggregate and the form of BM25 are chosen on dev.
+    (`auto`: what the corpus has). Weight, aggregate and the form of BM25 are chosen on dev.
     """
     source = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
     fused, aggregates = fusions(fusion, weight), options(aggregate, scale)
-    over = _readable(source) if over == AUTO else over
-    if over not in _FORMS:
+    for name, value in (("encoder", encoder), ("precision", precision)):
+        if dense is not None and value is not None:
+            raise PixnarError(f"{name} is for a dense side that is built: leave it out, or leave out dense")
+    if over not in (AUTO, *_FORMS):
         raise PixnarError(f"over {over!r} is not possible for a hybrid: give {AUTO}, {', '.join(_FORMS)}")
+    if dense is not None and bm25 is not None and over != AUTO:
+        raise PixnarError("over is for a side that is built: leave it out, or leave out dense or bm25")
+    over = _readable(source) if over == AUTO else over
     with building(Path(folder), overwrite=overwrite) as aside:
         one, other = aside / DENSE_FOLDER, aside / BM25_FOLDER
         if bm25 is None:
@@ -206,8 +236,9 @@ def build_hybrid(
         else:
             _copy(Path(bm25), other, BM25)
         if dense is None:
-            shared: dict[str, Any] = {"encoder": encoder, "precision": precision, "cache": cache, "threads": threads}
-            build_dense(source, one, over=over, aggregate=aggregate, scale=scale, progress=progress, **shared)
+            shared: dict[str, Any] = {"encoder": encoder, "cache": cache, "threads": threads, "progress": progress}
+            shared |= {"precision": precision or "fp32", "aggregate": aggregate, "scale": scale}
+            build_dense(source, one, over=over, **shared)
         else:
             _copy(Path(dense), one, DENSE)
         nearest, words = (manifest.read_manifest(side, BASELINE) for side in (one, other))
@@ -226,8 +257,13 @@ def build_hybrid(
 
 
 def _readable(source: Corpus) -> str:
-    """`both` where a document has text, else `docids`."""
-    return BOTH if any(document.title or document.text for document in source.documents()) else DOCIDS
+    """What a corpus has: docids, text, or both."""
+    if not any(normalize(f"{document.title} {document.text}") for document in source.documents()):
+        return DOCIDS
+    try:
+        return BOTH if any(normalize(row.docid) for row in source.docids()) else TEXT
+    except MissingPartError:  # no such file
+        return TEXT
 
 
 def _copy(folder: Path, to: Path, kind: str) -> None:

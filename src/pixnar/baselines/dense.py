@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -59,8 +60,8 @@ class DenseRetriever:
         else:
             near = library.IndexHNSWFlat(width, _LINKS, library.METRIC_INNER_PRODUCT)
             near.hnsw.efConstruction, near.hnsw.efSearch = _WHEN_BUILT, _WHEN_ASKED
-        library.omp_set_num_threads(threads)
-        near.add(np.ascontiguousarray(vectors, np.float32))
+        with _threads(library, threads):
+            near.add(np.ascontiguousarray(vectors, np.float32))
         return cls(entries, near, encoder, threads=threads)
 
     def search(self, query: str, k: int = 10) -> list[Hit]:
@@ -156,10 +157,11 @@ class DenseRetriever:
         return known[depth] if depth in known else self._nearest(vector[None], depth)[0]
 
     def _nearest(self, vectors: Floats, depth: int) -> list[Found]:
-        self._library.omp_set_num_threads(self.threads)
         depth = min(depth, len(self.entries))
         found = []
-        for scores, rows in zip(*self._near.search(np.ascontiguousarray(vectors), depth), strict=True):
+        with _threads(self._library, self.threads):
+            nearest = self._near.search(np.ascontiguousarray(vectors), depth)
+        for scores, rows in zip(*nearest, strict=True):
             there = rows >= 0
             whole = depth == len(self.entries) or not there.all()
             kept = there if whole else scores > scores[-1]  # others may be as good as the last
@@ -211,6 +213,17 @@ class _GraphScores:
         starts = np.cumsum([0, *(len(some) for some in own[:-1])])
         scores: Floats = self.dense.vectors[np.concatenate(own)] @ self.vector
         return self.aggregate(scores[None], starts).ravel()
+
+
+@contextlib.contextmanager
+def _threads(library: Any, count: int) -> Iterator[None]:
+    """So many threads of faiss. It shares OpenMP with torch, whose sums depend on the count: it is put back."""
+    before = library.omp_get_max_threads()
+    library.omp_set_num_threads(count)
+    try:
+        yield
+    finally:
+        library.omp_set_num_threads(before)
 
 
 def check_kind(kind: str) -> None:

@@ -15,12 +15,14 @@ from pixnar.index.engine import BM25 as EVIDENCE_BM25
 from pixnar.index.engine import DENSE as EVIDENCE_DENSE
 from pixnar.index.engine import DOCIDS as DOCID_SCORE
 from pixnar.index.engine import EXPANSION, OWN
+from pixnar.index.engine import TEXT as EVIDENCE_TEXT
 
 _READS = {DOCIDS: "docids", JOINED: "docids joined", TEXT: "text", BOTH: "text and docids"}
 _NAMES = {
     OWN: "lexical BM25 of words and phrases",
     EXPANSION: "expansion by phrases",
     EVIDENCE_DENSE: "dense",
+    EVIDENCE_TEXT: "dense over text",
     EVIDENCE_BM25: "BM25",
 }
 

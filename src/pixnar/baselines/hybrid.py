@@ -83,6 +83,8 @@ def fusion_from(data: Any) -> Fusion:
 def fusions(kind: str, weight: float | None = None) -> list[Fusion]:
     """What the dev split chooses from; without one, the default of the kind."""
     if kind == RRF:
+        if weight is not None:
+            raise PixnarError(f"weight is for the fusion {WEIGHTS}: leave it out with {RRF}")
         return [ReciprocalRanks(constant) for constant in _CONSTANTS]
     if kind != WEIGHTS:
         raise PixnarError(f"fusion {kind!r} is not possible: give {WEIGHTS} or {RRF}")
@@ -90,7 +92,8 @@ def fusions(kind: str, weight: float | None = None) -> list[Fusion]:
         if not 0 <= weight < np.inf:
             raise PixnarError(f"weight {weight} is not possible: give 0 or more")
         return [WeightedSum(bm25=weight)]
-    return [*(WeightedSum(bm25=one) for one in _GRID), WeightedSum(dense=0.0, bm25=1.0)]
+    nearest = sorted(_GRID, key=lambda one: abs(one - WeightedSum.bm25))  # equals go to the default
+    return [*(WeightedSum(bm25=one) for one in nearest), WeightedSum(dense=0.0, bm25=1.0)]
 
 
 class HybridRetriever:

@@ -51,6 +51,7 @@ class Words(StrEnum):
 class Vectors(StrEnum):
     """What dense retrieval can be over."""
 
+    auto = "auto"
     docids = "docids"
     text = "text"
     both = "both"
@@ -158,7 +159,10 @@ def dense(
     encoder: EncoderName = None,
     over: Annotated[
         Vectors,
-        typer.Option(help="docids: one vector each; text: one of title and text; both: all of these."),
+        typer.Option(
+            help="docids: one vector each; text: one of title and text; both: all of these; auto: "
+            "docids or both, as the dev split selects."
+        ),
     ] = Vectors.docids,
     aggregate: AggregateOption = Aggregated.auto,
     scale: Scale = 0.0,
@@ -251,7 +255,9 @@ def hybrid(
     ] = None,
     bm25_folder: Annotated[Path | None, typer.Option("--bm25", help="Take this BM25 baseline.")] = None,
     encoder: EncoderName = None,
-    precision: PrecisionOption = Precision.fp32,
+    precision: Annotated[
+        Precision | None, typer.Option(help="Of the encoder, when docids and texts are encoded; default: fp32.")
+    ] = None,
     cache: Cache = None,
     skip_bad_rows: SkipBadRows = False,
     overwrite: Overwrite = False,
@@ -363,7 +369,8 @@ def _report(output: Path, facts: dict[str, Any], json_file: Path | None) -> None
     print(f"{output}: {facts['entries']:,} entries about {facts['documents']:,} documents")
     print(f"{output}: {what}")
     if dev:
-        expected = dev.get("MRR@10 cross-validated", dev["MRR@10"])
-        print(f"{output}: dev MRR@10 {dev['MRR@10']:.4f}, cross-validated {expected:.4f} ({dev['queries']} queries)")
+        expected = dev.get("MRR@10 cross-validated")  # one query has none
+        told = "" if expected is None else f", cross-validated {expected:.4f}"
+        print(f"{output}: dev MRR@10 {dev['MRR@10']:.4f} in sample{told} ({dev['queries']} queries)")
     print(f'try: pixnar search {output} "your query"')
     write_json(json_file, {"baseline": str(output), "sources": what, "facts": facts})

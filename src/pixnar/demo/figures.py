@@ -78,7 +78,7 @@ def build_baselines(
         build_bm25(corpus, folder / BM25, over=AUTO, **shared)
     if not is_built(folder / DENSE):
         vectors: dict[str, Any] = {"encoder": encoder, "precision": precision, "cache": default_cache()}
-        build_dense(corpus, folder / DENSE, **vectors, **shared)
+        build_dense(corpus, folder / DENSE, over=AUTO, **vectors, **shared)
     for place, fusion in ((HYBRID, WEIGHTS), (RANKS, RRF)):
         if not is_built(folder / place):
             sides = folder / DENSE, folder / BM25

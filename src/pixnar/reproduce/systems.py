@@ -32,7 +32,7 @@ CLOVER_NAME, ALONE = "CLOVERv2", "PIXNAR, the model alone"
 BEST_BM25, TUNED = "BM25, best on dev", "dense, fine-tuned"
 DENSE, DENSE_BOTH = "dense, docids", "dense, text and docids"
 HYBRID, RANKS, TUNED_HYBRID = "hybrid", "hybrid, rank fusion", "hybrid, fine-tuned dense"
-UNFUSED, FUSED = "PIXNAR with its evidence", "PIXNAR, fused with BM25 and dense"
+UNFUSED, FUSED = "PIXNAR with its evidence", "PIXNAR, fused with BM25, dense and text"
 _SURE = 0.05  # p-values below are no luck
 _FORMS = {
     "BM25, docids, best": "docids",
@@ -86,8 +86,9 @@ def baselines(
     if tuned:
         plan = study.plan
         tuning = Tuning(steps=plan.steps, minutes=0.0 if plan.steps else plan.minutes, seed=plan.seed)
-        make = partial(build_dense, source, tuning=tuning, **shared)
-        build(TUNED, [plan.encoder, asdict(tuning)], make)
+        over = "both" if DENSE_BOTH in made else "docids"
+        make = partial(build_dense, source, over=over, tuning=tuning, **shared)
+        build(TUNED, [plan.encoder, over, asdict(tuning)], make)
     untuned = DENSE_BOTH if DENSE_BOTH in made else DENSE
     for label, dense, fusion in ((HYBRID, untuned, WEIGHTS), (RANKS, untuned, RRF), (TUNED_HYBRID, TUNED, WEIGHTS)):
         if dense in made and BEST_BM25 in made:
