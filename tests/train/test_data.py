@@ -162,3 +162,9 @@ def test_passages_of_the_text_are_inputs(tmp_path: Path) -> None:
         {},
     )
     assert read_names(open_corpus(tmp_path / "again"), passages=20).queries == []
+    few = [Document(name, "", "A text of its own." * (name == "a"), {}) for name in "abc"]
+    docids = [DocidRow(name, f"docid of {name}") for name in "abc"]
+    write_corpus(tmp_path / "few", few, docids, [], {})
+    assert read_names(open_corpus(tmp_path / "few"), passages=20).queries == []
+    write_corpus(tmp_path / "half", few[:2], docids[:2], [], {})
+    assert read_names(open_corpus(tmp_path / "half"), passages=20).queries == ["a text of its own."]

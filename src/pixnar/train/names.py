@@ -19,6 +19,7 @@ from pixnar.vocab import normalize
 Ints = NDArray[np.int64]
 
 _PASSAGE_WORDS = 30  # of a passage, at most; longer sentences are cut
+_COVERED = 0.5  # of the documents must have a passage of their own, or none is used
 
 
 @dataclass(kw_only=True)
@@ -106,7 +107,8 @@ def _passages(
 ) -> list[tuple[str, int]]:
     """The title and the sentences of each document's text, cut to 30 words: those that stand in no other document.
 
-    What many documents say tells none of them apart, and what is a docid already is an input as it is.
+    What many documents say tells none of them apart, and what is a docid already is an input as it is. Where less than
+    half of the documents have a passage, the few there are say little of what documents are about: none is used.
     """
     owner: dict[str, int] = {}  # -1: several documents
     for document in corpus.documents(progress):
@@ -117,4 +119,6 @@ def _passages(
         texts = dict.fromkeys(filter(None, map(normalize, [document.title, *parts])))
         for text in [text for text in texts if text not in docids][:most]:
             owner[text] = number if owner.get(text, number) == number else -1
-    return [(text, number) for text, number in owner.items() if number >= 0]
+    found = [(text, number) for text, number in owner.items() if number >= 0]
+    covered = len({number for _, number in found})
+    return found if covered >= _COVERED * len(doc_number) else []
