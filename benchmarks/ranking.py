@@ -3,9 +3,9 @@
 Behind ``pixnar bench ranking``. Per corpus, vectors, docid table and dev queries are shared by all rows; rows that only
 change the scoring reuse the same weights. Every training run takes the same number of steps,
 so that a busy machine does not decide. In the rows of the model and of its fusions, settings and weights are
-cross-validated: chosen on one half of the dev queries, measured on the other. In the rows of the baselines (BM25, dense,
-hybrid) they are chosen on up to 1,000 dev queries, those that are measured among them: these figures are in sample, in
-the baselines' favour. The step that training keeps is the best on dev, for every trained row alike.
+cross-validated: chosen on one half of the dev queries, measured on the other. In the rows of the baselines (BM25,
+dense, hybrid) they are chosen on up to 1,000 dev queries, those that are measured among them: these figures are in
+sample, in the baselines' favour. The step that training keeps is the best on dev, for every trained row alike.
 """
 
 from __future__ import annotations
