@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -191,7 +191,7 @@ class _Bench:
                 middle = _clocks(memory)
                 table(made, path)
                 end = _clocks(memory)
-            seconds.append((middle[0] - began[0], middle[1] - began[1], end[0] - middle[0], end[1] - middle[1]))
+            seconds.append((*began.until(middle), *middle.until(end)))
             self._compare(name, path)
         best, best_cpu, table_best, table_cpu = (round(min(times), 2) for times in zip(*seconds, strict=True))
         return Way(
@@ -261,9 +261,21 @@ def _import_all() -> None:
     import pixnar.scale.vocab  # noqa: F401
 
 
-def _clocks(memory: Memory) -> tuple[float, float]:
-    """The clock, and the processor's seconds of all processes but for watching them."""
-    return time.perf_counter(), sum(processes().values()) - memory.seconds
+class _Clocks(NamedTuple):
+    """The clock, the processor's seconds of each process, and those spent on watching them."""
+
+    clock: float
+    spent: dict[int, float]
+    watching: float
+
+    def until(self, later: _Clocks) -> tuple[float, float]:
+        """Seconds by the clock and of processors from here on; a process that has ended since does not count."""
+        spent = sum(seconds - self.spent.get(pid, 0.0) for pid, seconds in later.spent.items())
+        return later.clock - self.clock, spent - (later.watching - self.watching)
+
+
+def _clocks(memory: Memory) -> _Clocks:
+    return _Clocks(time.perf_counter(), processes(), memory.seconds)
 
 
 def _beside(seconds: float | None, plain: float | None) -> tuple[str, str]:

@@ -54,13 +54,14 @@ def test_documents_and_nothing_else(tmp_path: Path, encoder: Path) -> None:
     documents = passages(40)
     corpus = write_text_only(tmp_path / "corpus", documents)
     said: list[str] = []
-    report = made(corpus, tmp_path / "index", settings(encoder), said)
+    no_noise = settings(encoder, fuse__text_vectors=0)  # the vectors of a random encoder
+    report = made(corpus, tmp_path / "index", no_noise, said)
     assert report.dev == {}
     assert any("no dev split" in line for line in said)
     assert os.listdir(corpus) == ["corpus.jsonl"]
     index = Index.load(tmp_path / "index")
     found = [index.search(" ".join(document.text.split()[3:7]), k=1)[0].doc_id for document in documents]
-    wish = settings(encoder, naming__sentences=1, naming__phrases=9, train__steps=1)
+    wish = settings(encoder, fuse__text_vectors=0, naming__sentences=1, naming__phrases=9, train__steps=1)
     made(corpus, tmp_path / "other", wish, [])
     for name in ("bm25.pixnar", "docids/table.pixnar"):  # what the text says counts once, whatever the docids repeat
         same = (tmp_path / "index" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
