@@ -329,19 +329,23 @@ def draw(results: dict[str, Any], path: Path) -> None:
 
     figure = Figure(figsize=(4.4 * len(results["corpora"]), 3.8), layout="constrained")
     axes = figure.subplots(1, len(results["corpora"]), squeeze=False)[0]
+    colours = {label: f"C{number}" for number, label in enumerate(LABELS.values())}
+    known: dict[str, Any] = {}  # what the legend of all panels shows
     for axis, (name, found) in zip(axes, results["corpora"].items(), strict=True):
-        for number, (label, runs) in enumerate(found["curves"].items()):
+        for label, runs in found["curves"].items():
             for run in runs:
                 points = [(row["at"] / 60, row["MRR@10"]) for row in run]
-                once = label.strip() if run is runs[0] else None
-                axis.plot(*zip(*points, strict=True), color=f"C{number}", marker=".", lw=1.2, label=once)
+                known[label.strip()] = axis.plot(
+                    *zip(*points, strict=True), color=colours.get(label, "gray"), marker=".", lw=1.2
+                )[0]
         for label, marker, minutes in (("zero-shot", "_", 0.0), ("fine-tuned", "*", results.get("dense_minutes", 0))):
             if rows := found["rows"].get(f"dense, {label}"):
-                axis.plot(minutes, rows[0]["MRR@10"], marker, color="black", ms=11, ls="", label=f"dense, {label}")
+                value = rows[0]["MRR@10"]
+                known[f"dense, {label}"] = axis.plot(minutes, value, marker, color="black", ms=11, ls="")[0]
         axis.set(title=name, xlabel="minutes of training, one core", ylabel="dev MRR@10")
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
-    axes[-1].legend(frameon=False, fontsize=7)
+    figure.legend(known.values(), known, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     with atomic_write(path) as file:
         figure.savefig(file, dpi=150, format="png")
 
