@@ -1,10 +1,10 @@
 """evaluate: rankings and judgements come in; figures, and how sure they are, come out."""
 
+from pixnar.corpus.perturb import Perturbation
 from pixnar.evaluate.compare import Row, compare
 from pixnar.evaluate.latency import Latency, latencies, latency
 from pixnar.evaluate.measures import per_query
 from pixnar.evaluate.metrics import mrr_at, recall_at, recalls, reciprocal_ranks, summary
-from pixnar.evaluate.perturb import Perturbation
 from pixnar.evaluate.run import Change, Evaluation, evaluate
 from pixnar.evaluate.significance import Difference, Interval, bootstrap, paired_difference
 from pixnar.evaluate.trec import Qrels, Run, check_ids, read_qrels, read_run, write_qrels, write_run

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from pixnar.corpus import Corpus, open_corpus
+from pixnar.corpus.perturb import Perturbation
 from pixnar.errors import CorpusError
 from pixnar.evaluate.latency import Latency, latency
 from pixnar.evaluate.measures import DEFAULT, Figures, means, parse, per_query
-from pixnar.evaluate.perturb import Perturbation
 from pixnar.evaluate.queries import MOST, Queries, read_queries
 from pixnar.evaluate.significance import Interval, bootstrap, paired_difference
 from pixnar.progress import Progress

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pixnar.corpus.perturb import _neighbours
 from pixnar.errors import PixnarError
 from pixnar.evaluate import Perturbation, evaluate, paired_difference
-from pixnar.evaluate.perturb import _neighbours
 from pixnar.search import Hit
 from tests.fit.corpora import write_small
 
