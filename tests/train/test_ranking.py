@@ -88,30 +88,35 @@ def slow_loss(step: RankingStep, number: int) -> tuple[float, float, dict[str, i
     documents = step._candidates(batch, number).documents.tolist()
     most = len(data.pair_docid) if step.options.all_documents else step.options.docids
     drawn, offsets = step.pairs.siblings(documents, most, number)
+    mined = {} if step.mined is None else dict(zip(step.mined[0].tolist(), step.mined[1].tolist(), strict=True))
+    near = {docid for i in batch.inputs.tolist() for docid in mined.get(i, [])}
     rows = step.model.head.arrays()[0].astype(np.float64)
     xs = first_of(step, batch.inputs).detach().double().numpy()
     names: dict[int, set[int]] = {}
     for i, document in zip(*step.data.names(), strict=True):
         names.setdefault(int(i), set()).add(int(document))
     total, hits = 0.0, 0
-    seen = {"itself": 0, "alone": 0, "also right": 0, "weighted": 0}
+    seen = {"itself": 0, "alone": 0, "also right": 0, "weighted": 0, "near": 0}
     for x, own, right in zip(xs, batch.inputs.tolist(), batch.documents.tolist(), strict=True):
         scores: dict[int, float] = {}
         for place, document in enumerate(documents):
             if document in names[own] and document != right:
                 seen["also right"] += 1
                 continue
-            docids = drawn[offsets[place] : offsets[place + 1]].tolist()
-            count = int((data.pair_document == document).sum())
-            seen["weighted"] += count > len(docids)
+            named = set(data.pair_docid[data.pair_document == document].tolist())
+            sure = named & near
+            sampled = set(drawn[offsets[place] : offsets[place + 1]].tolist()) - sure
+            seen["weighted"] += bool(sampled) and len(named) > len(sure) + len(sampled)
+            seen["near"] += bool(sure)
             terms = []
-            for docid in docids:
-                if docid == own and len(docids) > 1:
+            for docid in sure | sampled:
+                if docid == own and len(sure | sampled) > 1:
                     seen["itself"] += 1
                     continue
                 seen["alone"] += docid == own
                 score = float(x @ slow_vector(rows, data.tokens.row(docid)))
-                terms.append(math.exp(score + math.log(count / len(docids))))
+                stands_for = 1 if docid in sure else (len(named) - len(sure)) / len(sampled)
+                terms.append(math.exp(score + math.log(stands_for)))
             scores[document] = math.log(sum(terms))
         total -= scores[right] - math.log(sum(math.exp(score) for score in scores.values()))
         hits += max(scores, key=lambda document: scores[document]) == right
@@ -119,11 +124,18 @@ def slow_loss(step: RankingStep, number: int) -> tuple[float, float, dict[str, i
 
 
 @pytest.mark.parametrize(
-    "changes", [{"all_documents": True}, {"docids": 3}, {"docids": 1, "negatives": 2}, {"docids": 8, "negatives": 0}]
+    "changes",
+    [
+        {"all_documents": True, "negatives": 0},
+        {"docids": 3},
+        {"docids": 1, "negatives": 2},
+        {"docids": 1, "negatives": 0},
+        {"docids": 8, "negatives": 0},
+    ],
 )
 def test_the_loss_equals_the_slow_twin(made: World, changes: dict[str, Any]) -> None:
     step = step_of(made, **changes)
-    seen = dict.fromkeys(["itself", "alone", "also right", "weighted"], 0)
+    seen = dict.fromkeys(["itself", "alone", "also right", "weighted", "near"], 0)
     for number in range(8):
         loss, shown = step(number, SIZE, live=False)
         wanted, right, here = slow_loss(step, number)
@@ -131,11 +143,13 @@ def test_the_loss_equals_the_slow_twin(made: World, changes: dict[str, Any]) -> 
         assert shown["ranking"] == shown["loss"] == float(loss.detach())
         assert shown["right"] == pytest.approx(right)
         seen = {name: seen[name] + count for name, count in here.items()}
-    most = changes.get("docids", 99)
+    most, mined = changes.get("docids", 99), changes.get("negatives", 3) > 0
     assert seen["also right"]
-    assert bool(seen["itself"]) == (most > 1)
-    assert bool(seen["alone"]) == (most == 1)
-    assert bool(seen["weighted"]) == (most < 4)
+    assert bool(seen["near"]) == mined
+    assert bool(seen["itself"]) == (most > 1 or mined)
+    if not mined:
+        assert bool(seen["alone"]) == (most == 1)
+        assert bool(seen["weighted"]) == (most < 4)
 
 
 def test_everything_in_a_step_comes_from_its_number(made: World) -> None:
@@ -380,13 +394,31 @@ def test_negatives_are_documents_of_neighbours(made: World) -> None:
         found = set(step._candidates(batch, number).documents.tolist())
         assert set(batch.documents.tolist()) <= found
         assert found <= set(batch.documents.tolist()) | allowed
-        drawn |= set(step._negatives(batch.inputs, number).tolist())
+        drawn |= set(step._negatives(step._near(batch.inputs), number).tolist())
     assert drawn == allowed
     unknown = np.setdiff1d(np.arange(len(made.data.docids)), inputs)[:3]
-    assert len(step._negatives(unknown, 0)) == 0  # inputs that were not mined have none
+    assert len(step._negatives(step._near(unknown), 0)) == 0  # inputs that were not mined have none
     step.mined = inputs[:1], near[:1]
     own = {int(d) for d in made.data.pair_document[np.isin(made.data.pair_docid, near[:1])]}
-    assert set(step._negatives(inputs, 0).tolist()) <= own
+    assert set(step._negatives(step._near(inputs), 0).tolist()) <= own
+
+
+def test_near_docids_speak_for_their_documents(made: World) -> None:
+    step = step_of(made, negatives=2, docids=1)
+    batch = step.pairs.batch(0, 3)
+    near = np.arange(12).reshape(3, 4) % len(made.data.docids)
+    step.mined, step._round = (np.unique(batch.inputs), near[: len(np.unique(batch.inputs))]), 0
+    found = step._candidates(batch, 0)
+    pairs = {(int(found.docids[m]), int(found.documents[o])) for m, o in zip(found.member, found.owner, strict=True)}
+    known = set(zip(made.data.pair_docid.tolist(), made.data.pair_document.tolist(), strict=True))
+    mined = set(step._near(batch.inputs).ravel().tolist())
+    wanted = {(docid, document) for docid, document in known if docid in mined and document in found.documents}
+    assert wanted <= pairs <= known
+    counts = np.bincount(made.data.pair_document, minlength=len(made.data.doc_ids))[found.documents]
+    estimated = np.bincount(found.owner, weights=np.exp(found.log_weight), minlength=len(found.documents))
+    all_pairs = zip(found.docids[found.member].tolist(), found.documents[found.owner].tolist(), strict=True)
+    sampled = np.bincount(found.owner, weights=[pair not in wanted for pair in all_pairs])
+    np.testing.assert_allclose(estimated[sampled > 0], counts[sampled > 0], rtol=1e-5)  # all docids are stood for
 
 
 def spied(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Floats, Floats]]:
@@ -489,14 +521,14 @@ def test_going_back_to_the_best_weights_keeps_what_was_mined(
 ) -> None:
     """Stopped early at step 6, the best of step 3: the encoder is then trained with the negatives of this round."""
     covered: list[bool] = []
-    plain = RankingStep._negatives
+    plain = RankingStep._near
 
-    def negatives(self: RankingStep, inputs: NDArray[np.int64], step: int) -> Any:
+    def near(self: RankingStep, inputs: NDArray[np.int64]) -> Any:
         assert self.mined is not None
         covered.append(bool(np.isin(inputs, self.mined[0]).all()))
-        return plain(self, inputs, step)
+        return plain(self, inputs)
 
-    monkeypatch.setattr(RankingStep, "_negatives", negatives)
+    monkeypatch.setattr(RankingStep, "_near", near)
     values = iter([0.1, 0.5, 0.4] + [0.3] * 20)
     _, trained = run(
         made,

@@ -116,29 +116,56 @@ class RankingStep:
     # Candidates
 
     def _candidates(self, batch: Epoch, step: int) -> _Candidates:
-        """The documents of the batch and of the inputs' neighbours, or all of them."""
+        """The documents of the batch and of the inputs' neighbours, or all of them.
+
+        A document is scored by its docids that are near to an input of the batch, each counted as it is, and by a
+        random sample of the others, weighted to stand for all of them. Near docids decide the sum: without them, a
+        document with hundreds of docids would be judged by a few that have nothing to do with the input.
+        """
         if self.options.all_documents:
             documents = np.arange(len(self.data.doc_ids))
-            most = len(self.data.pair_docid)
+            near, most = np.zeros(0, np.int64), len(self.data.pair_docid)
         else:
-            documents = np.unique(np.concatenate([batch.documents, self._negatives(batch.inputs, step)]))
+            near = self._near(batch.inputs)
+            negatives = self._negatives(near, step)
+            documents = np.unique(np.concatenate([batch.documents, negatives]))
             most = self.options.docids
+        sure = self._named_by(np.unique(near), documents)
         drawn, offsets = self.pairs.siblings(documents, most, step)
-        counts = np.diff(offsets)
-        owner = np.repeat(np.arange(len(documents)), counts)
-        docids, member = np.unique(drawn, return_inverse=True)
-        log_weight = np.log(self.pairs.docids_of(documents) / np.maximum(counts, 1)).astype(np.float32)
-        return _Candidates(documents, docids, member, owner, log_weight[owner])
+        keys = np.repeat(np.arange(len(documents)), np.diff(offsets)) * len(self.data.docids) + drawn
+        keys, place = np.unique(np.concatenate([sure, keys]), return_index=True)
+        owner, docid = np.divmod(keys, len(self.data.docids))
+        docids, member = np.unique(docid, return_inverse=True)
+        sampled = place >= len(sure)
+        counts = [np.bincount(owner[kept], minlength=len(documents)) for kept in (~sampled, sampled)]
+        rest = self.pairs.docids_of(documents) - counts[0]
+        weight = np.log(np.maximum(rest, 1) / np.maximum(counts[1], 1))
+        return _Candidates(documents, docids, member, owner, np.where(sampled, weight[owner], 0.0).astype(np.float32))
 
-    def _negatives(self, inputs: Ints, step: int) -> Ints:
+    def _named_by(self, docids: Ints, documents: Ints) -> Ints:
+        """Which of some documents (sorted) are named by which docids: sorted keys, document place · docids + docid."""
+        first, last = self._first[docids], self._first[docids + 1]
+        places, owner = gathered(first, last - first)
+        named = self._named[places]
+        at = np.minimum(np.searchsorted(documents, named), max(len(documents) - 1, 0))
+        known = documents[at] == named
+        keys: Ints = np.sort(at[known] * len(self.data.docids) + docids[owner[known]])
+        return keys
+
+    def _near(self, inputs: Ints) -> Ints:
+        """The mined docids [n, k] of those inputs that have any."""
         if self.mined is None or not self.options.negatives:
-            return np.zeros(0, np.int64)
-        random = np.random.default_rng([self.seed, _NEGATIVES, step])
+            return np.zeros((0, 0), np.int64)
         known, near = self.mined
         places = np.minimum(np.searchsorted(known, inputs), len(known) - 1)
-        near = near[places[known[places] == inputs]]
+        found: Ints = near[places[known[places] == inputs]]
+        return found
+
+    def _negatives(self, near: Ints, step: int) -> Ints:
+        """Documents of some of the mined docids [n, k], drawn anew for each step."""
         if not near.size:
             return np.zeros(0, np.int64)
+        random = np.random.default_rng([self.seed, _NEGATIVES, step])
         columns = random.integers(0, near.shape[1], (len(near), self.options.negatives))
         docids = np.take_along_axis(near, columns, 1).ravel()
         first, last = self._first[docids], self._first[docids + 1]
