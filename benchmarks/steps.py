@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,6 +30,7 @@ from rich.table import Table
 from pixnar.baselines.bi_encoder import Tuning, fine_tune
 from pixnar.baselines.entries import Entries
 from pixnar.corpus import Corpus, open_corpus
+from pixnar.corpus.perturb import Perturbation
 from pixnar.docids import DocidTable, build_table
 from pixnar.evaluate.environment import environment
 from pixnar.evaluate.metrics import mrr_at
@@ -91,7 +92,7 @@ class _Bench:
     table: DocidTable
     features: FeatureCache
     dev: Queries
-    pooled: Any
+    asked: Mapping[str, tuple[Sequence[str], Any]]  # the dev queries and their vectors, as they are and with a typo
     slots: int
     priors: Priors
     folder: Path
@@ -145,20 +146,25 @@ class _Bench:
         scorer = scorer_of(model, self.priors, rule)
         return Engine(self.table, scorer, Ngrams(self.data.vocabulary), Units.of(self.data.doc_ids))
 
-    def queries(self, model: Nar, engine: Engine, live: bool = False) -> list[Query]:
-        """The dev queries."""
-        x = x_of(model.eval(), self.dev.texts, None if live else self.pooled)
-        return engine.queries(self.dev.texts, x, self.pooled)
+    @property
+    def pooled(self) -> Any:
+        """The encoder's vectors of the dev queries."""
+        return self.asked[""][1]
+
+    def queries(self, model: Nar, engine: Engine, live: bool = False, form: str = "") -> list[Query]:
+        """The dev queries, as they are or with a typo."""
+        texts, pooled = self.asked[form]
+        return engine.queries(texts, x_of(model.eval(), texts, None if live else pooled), pooled)
 
     def ranked(self, engine: Engine, queries: Sequence[Query]) -> list[list[str]]:
         """The best documents of each query."""
         return engine.spread(lambda s: [hit.doc_id for hit in engine.decode(s, 100)], engine.slot_scores(queries))
 
-    def figures(self, model: Nar, rule: ScoreRule, *, live: bool = False) -> Figures:
+    def figures(self, model: Nar, rule: ScoreRule, *, live: bool = False, form: str = "") -> Figures:
         """MRR@10 and R@100 by docids alone."""
         began = time.monotonic()
         engine = self.engine(model, rule)
-        found = self.ranked(engine, self.queries(model, engine, live))
+        found = self.ranked(engine, self.queries(model, engine, live, form))
         return self.measured(found) | {"took": time.monotonic() - began}
 
     def measured(self, found: Sequence[Sequence[str]]) -> Figures:
@@ -183,20 +189,27 @@ class _Bench:
         return self.measured(found)
 
 
-def _bench(source: Corpus, queries: int, steps: int, live_steps: int, cache: Path, folder: Path) -> _Bench:
+def _bench(
+    source: Corpus, queries: int, steps: int, live_steps: int, typos: float | None, cache: Path, folder: Path
+) -> _Bench:
     vocabulary = Vocabulary.build((row.docid for row in source.docids()), size=131072)
     table = build_table(source, vocabulary, folder / "table", spellings=False)
     features = FeatureCache(Encoder.load(MINILM), cache / "features", precision="int8")
-    plain, data = (_read(source, vocabulary, features, passages) for passages in (0, Recipe().train.passages))
+    default = Recipe().train
+    plain = _read(source, vocabulary, features, 0, 0.0)
+    data = _read(source, vocabulary, features, default.passages, default.typos if typos is None else typos)
     dev = read_queries(source, "dev", queries)
     slots = data.default_slots()
     priors = Priors.count(data.token_counts()[:-1], data.tokens.lengths, slots)
     pooled = features.vectors(dev.texts).astype(np.float32)
-    return _Bench(data, plain, table, features, dev, pooled, slots, priors, folder, steps, live_steps)
+    one = Perturbation(typos=1)
+    misspelt = [one.apply(text, query) for query, text in zip(dev.ids, dev.texts, strict=True)]
+    asked = {"": (dev.texts, pooled), "typo": (misspelt, features.vectors(misspelt).astype(np.float32))}
+    return _Bench(data, plain, table, features, dev, asked, slots, priors, folder, steps, live_steps)
 
 
-def _read(source: Corpus, vocabulary: Vocabulary, features: FeatureCache, passages: int) -> TrainingData:
-    data = TrainingData.read(source, vocabulary, passages=passages)
+def _read(source: Corpus, vocabulary: Vocabulary, features: FeatureCache, passages: int, typos: float) -> TrainingData:
+    data = TrainingData.read(source, vocabulary, passages=passages, typos=typos)
     data.vectors = features.vectors(data.docids)
     if data.queries:
         data.vectors = np.vstack([data.vectors, features.vectors(data.queries)])
@@ -221,6 +234,7 @@ def _rows(bench: _Bench, seed: int, rows: Collection[str], note: Callable[..., N
         model, curve = bench.trained(seed, **changes)
         note(LABELS[row], bench.figures(model, COMPOSED_RULE, live=live), curve)
         if row == "slots":
+            note("  a typo in every query", bench.figures(model, COMPOSED_RULE, form="typo"))
             if seed == 0 and "lists" in rows:
                 _slots(bench, model, note)
             if "copy" in rows:
@@ -272,6 +286,7 @@ def main(
         str, typer.Option(help="Rows to measure, separated by commas; see the top of the file.")
     ] = ",".join(ROWS),
     queries: Annotated[int, typer.Option(help="Dev queries.")] = 1000,
+    typos: Annotated[float | None, typer.Option(help="Share of docids that also train with a typo.")] = None,
     dense_minutes: Annotated[float, typer.Option(help="Minutes of fine-tuned dense retrieval; 0: no such row.")] = 0.0,
     threads: Annotated[int, typer.Option(help="Threads of torch.")] = 1,
     cache: Annotated[Path | None, typer.Option(help="Where vectors of texts are kept.")] = None,
@@ -312,7 +327,7 @@ def main(
 
         source = open_corpus(corpus)
         with tempfile.TemporaryDirectory() as folder:
-            bench = _bench(source, queries, steps, live_steps, cache or default_cache(), Path(folder))
+            bench = _bench(source, queries, steps, live_steps, typos, cache or default_cache(), Path(folder))
             results["corpora"][name]["passages"] = len(bench.data.queries) - len(bench.plain.queries)
             for seed in range(first_seed, first_seed + seeds):
                 _rows(bench, seed, wanted, note)

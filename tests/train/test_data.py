@@ -168,3 +168,23 @@ def test_passages_of_the_text_are_inputs(tmp_path: Path) -> None:
     assert read_names(open_corpus(tmp_path / "few"), passages=20).queries == []
     write_corpus(tmp_path / "half", few[:2], docids[:2], [], {})
     assert read_names(open_corpus(tmp_path / "half"), passages=20).queries == ["a text of its own."]
+
+
+def test_docids_with_a_typo_are_inputs(tmp_path: Path) -> None:
+    """A share of the docids, each one edit away, with the documents of the docid; never a docid that exists."""
+    docids = [
+        DocidRow(doc, f"green tea number {i}") for i in range(40) for doc in (("a", "b") if i % 4 == 0 else ("a",))
+    ]
+    write_corpus(tmp_path / "corpus", [Document(name, "", "", {}) for name in "ab"], docids, [], {})
+    source = open_corpus(tmp_path / "corpus")
+    assert read_names(source).queries == []
+    for share, least, most in ((0.5, 15, 20), (1.0, 30, 40)):
+        names = read_names(source, typos=share)
+        assert least <= len(names.queries) <= most
+        assert not set(names.queries) & set(names.docids)
+        named = {i: set(names.pair_document[names.pair_docid == i].tolist()) for i in range(len(names.docids))}
+        for number, text in enumerate(names.queries):
+            meant = set(names.query_document[names.query_index == number].tolist())
+            near = [i for i, docid in enumerate(names.docids) if abs(len(docid) - len(text)) <= 1 and named[i] <= meant]
+            assert near, text
+    assert read_names(source, typos=1.0).queries == names.queries  # the same typos every time

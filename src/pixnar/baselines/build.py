@@ -287,7 +287,8 @@ def _fine_tuned(
     from pixnar.baselines.bi_encoder import fine_tune
     from pixnar.train.names import read_names
 
-    names = read_names(source, progress, passages=Train().passages)  # the inputs that an index trains on by default
+    default = Train()  # the inputs that an index trains on by default
+    names = read_names(source, progress, passages=default.passages, typos=default.typos)
     dev = read_queries(source, "dev", tuning.dev_queries)
     if say and not len(dev):
         say("no dev split: the weights of the last step are kept, whatever they are worth")

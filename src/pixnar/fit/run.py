@@ -164,8 +164,9 @@ class _Fit:
         self.world.in_turn(self.names)
         vocabulary = self.world.in_turn(self.vocabulary)
         table = self.world.in_turn(lambda: self.table(vocabulary))
-        path, passages = self.work / "inputs.pixnar", self.recipe.train.passages
-        data = read_together(self.corpus, vocabulary, path, self.world, self.progress, passages=passages)
+        path, wish = self.work / "inputs.pixnar", self.recipe.train
+        passages, typos, world = wish.passages, wish.typos, self.world
+        data = read_together(self.corpus, vocabulary, path, world, self.progress, passages=passages, typos=typos)
         slots = self.recipe.model.slots or data.default_slots()
         self._tell_cut(data, slots)
         priors = Priors.count(data.token_counts()[:-1], data.tokens.lengths, slots)

@@ -67,8 +67,9 @@ def sweep_index(
     if not len(dev):
         raise CorpusError(f"{source.name} has no dev split: a sweep needs judged queries")
     model, engine = model_of(Path(index)), opened.engine
-    passages = int(opened.manifest["recipe"]["train"].get("passages", 0))
-    data = TrainingData.read(source, opened.table.vocabulary, progress, passages=passages)
+    trained = opened.manifest["recipe"]["train"]
+    passages, typos = int(trained.get("passages", 0)), float(trained.get("typos", 0.0))
+    data = TrainingData.read(source, opened.table.vocabulary, progress, passages=passages, typos=typos)
     if model.design == "mlp":
         precision = opened.manifest.get("facts", {}).get("vectors", {}).get("precision", FP32)
         features = FeatureCache(model.encoder, default_cache() / "features", precision=precision)

@@ -32,10 +32,16 @@ class TrainingData(Names):
 
     @classmethod
     def read(
-        cls, corpus: Corpus, vocabulary: TargetVocabulary, progress: Progress | None = None, *, passages: int = 0
+        cls,
+        corpus: Corpus,
+        vocabulary: TargetVocabulary,
+        progress: Progress | None = None,
+        *,
+        passages: int = 0,
+        typos: float = 0.0,
     ) -> TrainingData:
         """Read a corpus as `read_names` does; dev and test queries are not looked at."""
-        names = read_names(corpus, progress, passages=passages)
+        names = read_names(corpus, progress, passages=passages, typos=typos)
         if progress:
             progress("encoding docids", 0, len(names.docids))
         return cls(**vars(names), vocabulary=vocabulary, tokens=vocabulary.encode_batch(names.docids))

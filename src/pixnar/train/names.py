@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.corpus import Corpus
+from pixnar.corpus.perturb import Perturbation
 from pixnar.corpus.sentences import cut_sentence, split_sentences
 from pixnar.errors import CorpusError
 from pixnar.progress import Progress
@@ -26,14 +27,15 @@ _COVERED = 0.5  # of the documents must have a passage of their own, or none is 
 class Names:
     """Distinct docids in the order of their texts, then queries: the *inputs*, by one running number.
 
-    Queries are the train queries and the passages of the documents' own text that train as if they were queries.
+    Queries are the train queries, the passages of the documents' own text that train as if they were queries, and
+    docids with a typo.
     """
 
     doc_ids: Sequence[str]  # of all documents that have docids, sorted
     docids: Sequence[str]  # normalised, distinct, sorted
     pair_docid: Ints  # which docid names …
     pair_document: Ints  # … which document; sorted by docid
-    queries: Sequence[str]  # normalised train queries and passages
+    queries: Sequence[str]  # normalised train queries, passages and misspelt docids
     query_index: Ints  # which query …
     query_document: Ints  # … has which relevant document
 
@@ -59,9 +61,10 @@ class Names:
         )
 
 
-def read_names(corpus: Corpus, progress: Progress | None = None, *, passages: int = 0) -> Names:
+def read_names(corpus: Corpus, progress: Progress | None = None, *, passages: int = 0, typos: float = 0.0) -> Names:
     """Read docids and train queries of a corpus, and up to `passages` of each document's text.
 
+    A share `typos` of the docids are queries, too, each with one typo.
     Dev and test queries are not looked at.
     """
     rows = [(normalize(row.docid), row.doc_id) for row in corpus.docids(progress)]
@@ -76,6 +79,8 @@ def read_names(corpus: Corpus, progress: Progress | None = None, *, passages: in
     asked = _train_queries(corpus, doc_number)
     if passages:
         asked += _passages(corpus, doc_number, docid_number, passages, progress)
+    if typos:
+        asked += _misspelt(docids, pairs, docid_number, typos)
     queries = sorted({text for text, _ in asked})
     number = {text: i for i, text in enumerate(queries)}
     relevant = np.array(sorted({(number[text], document) for text, document in asked}), np.int64).reshape(-1, 2)
@@ -100,6 +105,14 @@ def _train_queries(corpus: Corpus, doc_number: dict[str, int]) -> list[tuple[str
     wanted = {query_id for query_id, _ in relevant}
     texts = {query.query_id: normalize(query.text) for query in corpus.queries() if query.query_id in wanted}
     return [(texts[query_id], document) for query_id, document in relevant if texts.get(query_id)]
+
+
+def _misspelt(docids: Sequence[str], pairs: Ints, known: Container[str], share: float) -> list[tuple[str, int]]:
+    """Some docids, evenly over all of them, with one typo each: with the documents that they name."""
+    chosen = set(np.linspace(0, len(docids) - 1, round(share * len(docids))).astype(int).tolist())
+    one = Perturbation(typos=1)
+    found = [(normalize(one.apply(docids[i], docids[i])), document) for i, document in pairs.tolist() if i in chosen]
+    return [(text, document) for text, document in found if text and text not in known]
 
 
 def _passages(

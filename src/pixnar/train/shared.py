@@ -66,15 +66,16 @@ def read_together(
     progress: Progress | None = None,
     *,
     passages: int = 0,
+    typos: float = 0.0,
 ) -> TrainingData:
     """`TrainingData.read` in the first process, which leaves a file that the others map.
 
     On one machine the file is in memory once, whatever the number of processes, and only what they touch of it.
     """
     if world.size == 1:
-        return TrainingData.read(corpus, vocabulary, progress, passages=passages)
+        return TrainingData.read(corpus, vocabulary, progress, passages=passages, typos=typos)
     if world.first:
-        data = TrainingData.read(corpus, vocabulary, progress, passages=passages)
+        data = TrainingData.read(corpus, vocabulary, progress, passages=passages, typos=typos)
         write_inputs(data, path)
         world.wait()
     else:

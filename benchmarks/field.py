@@ -1,0 +1,238 @@
+"""The default index beside every baseline, on corpora with a test split: three seeds, intervals, corrected p-values.
+
+    python -m pixnar.benchmarks.field CORPUS … -o FOLDER --seeds 3 --minutes 2 --json field.json
+
+Everything is selected on dev; test is asked once by each system. Indexes, baselines and figures are kept in FOLDER, so
+an interrupted run resumes, and a run with more corpora or seeds adds to what is there. Fine-tuned dense retrieval gets
+as many minutes as an index. p-values are those of paired randomisation tests, corrected by Holm for all tests shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from rich.console import Console
+
+from pixnar.baselines import build_bm25, build_dense, build_hybrid, describe, open_retriever
+from pixnar.baselines.bi_encoder import Tuning
+from pixnar.baselines.hybrid import RRF
+from pixnar.corpus import Corpus, open_corpus
+from pixnar.corpus.perturb import Perturbation
+from pixnar.errors import MissingPartError
+from pixnar.evaluate import bootstrap, evaluate, paired_difference
+from pixnar.evaluate.environment import environment
+from pixnar.fit import fit
+from pixnar.fit.run import default_cache
+from pixnar.fit.tune import with_rule
+from pixnar.index import Index
+from pixnar.recipe import Recipe, override
+from pixnar.search import Retriever
+from pixnar.storage import atomic_write
+
+MEASURES = ("MRR@10", "R@100", "P@1", "P@5", "nDCG@10")
+GENERATED, DOCIDS, EVERYTHING = "docids alone, no copy", "docids alone", "all sources"
+TUNED, DENSE, HYBRID, SAME = "dense, fine-tuned", "dense, docids", "hybrid", "hybrid over docids"
+TESTS = ((GENERATED, TUNED), (GENERATED, SAME), (EVERYTHING, HYBRID), (EVERYTHING, DENSE))
+"""Which row is held against which."""
+
+Row = dict[str, Any]
+
+
+def corrected(p_values: Sequence[float]) -> list[float]:
+    """Holm's correction: p-values that hold for all tests together.
+
+    >>> corrected([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    out, least = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(np.argsort(p_values, kind="stable").tolist()):
+        least = max(least, min(1.0, (len(p_values) - rank) * p_values[place]))
+        out[place] = least
+    return out
+
+
+class _Field:
+    """The systems of one corpus, each built and measured once."""
+
+    def __init__(
+        self, corpus: str, folder: Path, minutes: float, split: str, queries: int, console: Console, settings: list[str]
+    ) -> None:
+        self.corpus: Corpus = open_corpus(corpus)
+        self.name, self.folder = Path(corpus).name, folder / Path(corpus).name
+        self.minutes, self.split, self.queries, self.settings = minutes, split, queries, settings
+        self.console = console
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.path = self.folder / "figures.json"
+        self.rows: dict[str, Row] = json.loads(self.path.read_bytes()) if self.path.exists() else {}
+
+    def index(self, seed: int) -> None:
+        """An index with the default recipe, by docids alone, without copying, and by all sources."""
+        folder = self.folder / f"index-{seed}"
+        settings = [f"train.seed={seed}", "serve.keep_model=false", *self.settings]
+        if self.minutes:
+            settings.append(f"train.minutes={self.minutes}")
+        self._build(folder, lambda: fit(self.corpus, folder, override(Recipe(), settings), cache=default_cache()))
+        self._measure(f"{GENERATED}|{seed}", folder, lambda: _without_copy(folder), "docids")
+        self._measure(f"{DOCIDS}|{seed}", folder, lambda: Index.load(folder, sources="docids"), "docids")
+        self._measure(f"{EVERYTHING}|{seed}", folder, lambda: Index.load(folder))
+
+    def baselines(self, *, tuned: bool) -> None:
+        """BM25, dense retrieval and hybrids of both, each with its settings from dev."""
+        cached: dict[str, Any] = {"cache": default_cache(), "precision": "int8"}
+        dense, bm25 = partial(build_dense, self.corpus, **cached), partial(build_bm25, self.corpus)
+        self._baseline("BM25", partial(bm25, over="auto"))
+        self._baseline(DENSE, dense)
+        self._baseline("dense", partial(dense, over="auto"))
+        self._baseline(SAME, partial(build_hybrid, self.corpus, over="docids", **cached))
+        sides: dict[str, Any] = {"dense": self.folder / "dense", "bm25": self.folder / "BM25"}
+        self._baseline(HYBRID, partial(build_hybrid, self.corpus, **sides))
+        self._baseline("hybrid, rank fusion", partial(build_hybrid, self.corpus, fusion=RRF, **sides))
+        if tuned:
+            tuning = Tuning(minutes=self.minutes or 2.0)
+            self._baseline(TUNED, partial(dense, over="auto", tuning=tuning))
+            sides["dense"] = self.folder / TUNED
+            self._baseline("hybrid, fine-tuned dense", partial(build_hybrid, self.corpus, **sides))
+
+    def _baseline(self, label: str, build: Callable[[Path], Any]) -> None:
+        folder = self.folder / label
+        try:
+            self._build(folder, lambda: build(folder))
+        except MissingPartError as error:
+            self.console.print(f"{self.name}: no {label}: {error}")
+            return
+        self._measure(label, folder, lambda: open_retriever(folder, threads=1))
+
+    def _build(self, folder: Path, build: Callable[[], Any]) -> None:
+        if not (folder / "manifest.json").exists():
+            self.console.print(f"{self.name}: building {folder.name}")
+            build()
+
+    def _measure(self, label: str, folder: Path, opened: Callable[[], Retriever], sources: str = "all") -> None:
+        if label in self.rows:
+            return
+        one = Perturbation(typos=1)
+        found = evaluate(
+            opened(), self.corpus, self.split, measures=MEASURES, most=self.queries, timed=200, perturbation=one
+        )
+        assert found.unperturbed is not None
+        assert found.latency is not None
+        plain = {name: values.tolist() for name, values in found.unperturbed.per_query.items()}
+        self.rows[label] = {
+            "per_query": plain,
+            "typo": found.per_query["MRR@10"].tolist(),
+            "ranks by": describe(folder, sources),
+            "ms": found.latency.p50,
+            "bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
+        }
+        self.console.print(f"{self.name}  {label:32} {100 * np.mean(plain['MRR@10']):.2f}")
+        with atomic_write(self.path) as file:
+            file.write(json.dumps(self.rows).encode())
+
+
+def _without_copy(folder: Path) -> Retriever:
+    index = Index.load(folder, sources="docids")
+    index.engine = with_rule(index.engine, index.engine.scorer.rule.with_(copy=0.0))
+    return index
+
+
+def summary(rows: dict[str, Row]) -> dict[str, Row]:
+    """Figures of each system: means over its seeds, query by query, and intervals."""
+    systems: dict[str, list[Row]] = {}
+    for label, row in rows.items():
+        systems.setdefault(label.split("|")[0], []).append(row)
+    out: dict[str, Row] = {}
+    for label, seeds in systems.items():
+        per_query = {name: np.mean([row["per_query"][name] for row in seeds], 0) for name in MEASURES}
+        typo = np.mean([row["typo"] for row in seeds], 0)
+        out[label] = {
+            "figures": {name: 100 * float(values.mean()) for name, values in per_query.items()},
+            "interval": [100 * side for side in bootstrap(per_query["MRR@10"])],
+            "seeds": [100 * float(np.mean(row["per_query"]["MRR@10"])) for row in seeds],
+            "typo": 100 * float(typo.mean() / max(float(per_query["MRR@10"].mean()), 1e-9) - 1),
+            "ms": float(np.median([row["ms"] for row in seeds])),
+            "bytes": int(np.mean([row["bytes"] for row in seeds])),
+            "ranks by": [row["ranks by"] for row in seeds],
+            "queries": len(per_query["MRR@10"]),
+            "per_query": per_query["MRR@10"],
+        }
+    return out
+
+
+def tests(corpora: dict[str, dict[str, Row]]) -> list[Row]:
+    """The differences in MRR@10 that the text speaks of, with p-values corrected for their number."""
+    found: list[Row] = []
+    for corpus, rows in corpora.items():
+        for first, second in TESTS:
+            if first in rows and second in rows:
+                mean, p = paired_difference(rows[first]["per_query"], rows[second]["per_query"])
+                found.append({"corpus": corpus, "first": first, "second": second, "difference": 100 * mean, "p": p})
+    for row, p in zip(found, corrected([row["p"] for row in found]), strict=True):
+        row["corrected p"] = p
+    return found
+
+
+def markdown(corpora: dict[str, dict[str, Row]], found: Sequence[Row]) -> str:
+    """Tables for docs/results.md."""
+    labels = list(dict.fromkeys(label for rows in corpora.values() for label in rows))
+    lines = [f"| MRR@10 / R@100 | {' | '.join(corpora)} |", "|---|" + "---:|" * len(corpora)]
+    for label in labels:
+        cells = []
+        for rows in corpora.values():
+            if (row := rows.get(label)) is None:
+                cells.append("–")
+                continue
+            half = (row["interval"][1] - row["interval"][0]) / 2
+            cells.append(f"{row['figures']['MRR@10']:.1f} ± {half:.1f} / {row['figures']['R@100']:.1f}")
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    lines += ["", "| corpus | system | against | MRR@10 | corrected p |", "|---|---|---|---:|---:|"]
+    for row in found:
+        test = f"{row['difference']:+.1f} | {row['corrected p']:.4f}"
+        lines.append(f"| {row['corpus']} | {row['first']} | {row['second']} | {test} |")
+    lines += ["", f"| one typo, change of MRR@10 | {' | '.join(corpora)} |", "|---|" + "---:|" * len(corpora)]
+    for label in labels:
+        cells = [f"{rows[label]['typo']:+.1f} %" if label in rows else "–" for rows in corpora.values()]
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main(
+    corpora: list[str],
+    out: Annotated[Path, typer.Option("-o", help="Where indexes, baselines and figures are kept.")],
+    seeds: Annotated[int, typer.Option(help="Indexes of each corpus, trained with other random numbers.")] = 3,
+    minutes: Annotated[float, typer.Option(help="Minutes of training; 0: what fit chooses by corpus size.")] = 0.0,
+    tuned: Annotated[bool, typer.Option(help="Also fine-tune dense retrieval.")] = True,
+    split: Annotated[str, typer.Option(help="The split that is asked.")] = "test",
+    queries: Annotated[int, typer.Option(help="Queries of it, at most.")] = 2000,
+    threads: Annotated[int, typer.Option(help="Threads of torch.")] = 1,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="Settings of the recipe.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+) -> None:
+    """Build and measure every system on each corpus, and print the tables."""
+    torch.set_num_threads(threads)
+    console = Console(width=140)
+    fields = [_Field(one, out, minutes, split, queries, console, settings or []) for one in corpora]
+    for field in fields:
+        for seed in range(seeds):
+            field.index(seed)
+        field.baselines(tuned=tuned)
+    summaries = {field.name: summary(field.rows) for field in fields}
+    found = tests(summaries)
+    print(markdown(summaries, found))
+    if json_file:
+        for rows in summaries.values():
+            for row in rows.values():
+                del row["per_query"]
+        content = {"environment": environment(), "minutes": minutes, "split": split, "corpora": summaries}
+        with atomic_write(json_file) as file:
+            file.write(json.dumps(content | {"tests": found}, indent=1, ensure_ascii=False).encode())
+
+
+if __name__ == "__main__":
+    typer.run(main)
