@@ -20,6 +20,7 @@ from pixnar.vocab import normalize
 Ints = NDArray[np.int64]
 
 _PASSAGE_WORDS = 30  # of a passage, at most; longer sentences are cut
+_MISSPELT = 100_000  # docids with a typo, at most: each is one more text to encode
 _COVERED = 0.5  # of the documents must have a passage of their own, or none is used
 
 
@@ -64,7 +65,7 @@ class Names:
 def read_names(corpus: Corpus, progress: Progress | None = None, *, passages: int = 0, typos: float = 0.0) -> Names:
     """Read docids and train queries of a corpus, and up to `passages` of each document's text.
 
-    A share `typos` of the docids are queries, too, each with one typo.
+    A share `typos` of the docids, 100,000 at most, are queries, too, each with one typo.
     Dev and test queries are not looked at.
     """
     rows = [(normalize(row.docid), row.doc_id) for row in corpus.docids(progress)]
@@ -109,7 +110,8 @@ def _train_queries(corpus: Corpus, doc_number: dict[str, int]) -> list[tuple[str
 
 def _misspelt(docids: Sequence[str], pairs: Ints, known: Container[str], share: float) -> list[tuple[str, int]]:
     """Some docids, evenly over all of them, with one typo each: with the documents that they name."""
-    chosen = set(np.linspace(0, len(docids) - 1, round(share * len(docids))).astype(int).tolist())
+    count = min(round(share * len(docids)), _MISSPELT)
+    chosen = set(np.linspace(0, len(docids) - 1, count).astype(int).tolist())
     one = Perturbation(typos=1)
     found = [(normalize(one.apply(docids[i], docids[i])), document) for i, document in pairs.tolist() if i in chosen]
     return [(text, document) for text, document in found if text and text not in known]
