@@ -249,6 +249,7 @@ def small() -> tuple[Names, Entries]:
         queries=["5"],
         query_index=np.array([0, 0]),
         query_document=np.array([1, 2]),
+        query_docid=np.array([-1]),
     )
     return names, entries
 
@@ -317,6 +318,7 @@ def test_what_is_wrong(home: Path, tmp_path: Path) -> None:
         queries=[],
         query_index=np.zeros(0, np.int64),
         query_document=np.zeros(0, np.int64),
+        query_docid=np.zeros(0, np.int64),
     )
     entries = Entries.of(["0", "4"], [{"a"}, {"c"}])
     with pytest.raises(PixnarError, match="nothing to fine-tune on"):

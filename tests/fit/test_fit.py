@@ -70,7 +70,6 @@ def test_the_model_memorises(tmp_path: Path, encoder: Path, score: str) -> None:
         train__head_learning_rate=0.02,
         train__self_share=1.0,
         train__passages=0,
-        train__typos=0.0,
         train__dev_queries=0,
         train__evaluate_every=1000,
         scoring__score=score,

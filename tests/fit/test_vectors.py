@@ -151,8 +151,7 @@ def test_phrases_that_are_docids_are_encoded_once(
 
     monkeypatch.setattr(FeatureCache, "_encoded", watched)
     (tmp_path / "solved").mkdir()
-    phrases = {"vocab__min_count": 1, "vocab__size": 2000, "fuse__text_vectors": 0}
-    phrases |= {"train__passages": 0, "train__typos": 0}
+    phrases = {"vocab__min_count": 1, "vocab__size": 2000, "fuse__text_vectors": 0, "train__passages": 0}
     made(tmp_path / "corpus", tmp_path / "solved" / "index", encoder, **phrases)
     assert seen.keys() == set(read_names(open_corpus(tmp_path / "corpus")).docids)  # solved rows read no phrase
     seen.clear()

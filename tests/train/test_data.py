@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from difflib import SequenceMatcher
 from pathlib import Path
 
 import numpy as np
@@ -185,6 +186,9 @@ def test_docids_with_a_typo_are_inputs(tmp_path: Path) -> None:
         named = {i: set(names.pair_document[names.pair_docid == i].tolist()) for i in range(len(names.docids))}
         for number, text in enumerate(names.queries):
             meant = set(names.query_document[names.query_index == number].tolist())
-            near = [i for i, docid in enumerate(names.docids) if abs(len(docid) - len(text)) <= 1 and named[i] <= meant]
-            assert near, text
+            (own,) = names.own_docids(np.array([len(names.docids) + number])).tolist()
+            assert named[own] <= meant
+            assert abs(len(names.docids[own]) - len(text)) <= 1
+            assert SequenceMatcher(None, names.docids[own], text).ratio() > 0.9
+    assert names.own_docids(np.arange(40)).tolist() == list(range(40))
     assert read_names(source, typos=1.0).queries == names.queries  # the same typos every time

@@ -190,7 +190,9 @@ def test_the_hybrid_teacher_adds_bm25_of_the_docids(made: World) -> None:
     wanted = np.stack([bm25.score(text)[docids] for text in distinct])
     assert np.count_nonzero(wanted) > 4
     np.testing.assert_allclose(hybrid - dense, 0.8 * wanted, atol=2e-4)
-    wordless = replace(data, queries=["!!!"], query_index=np.array([0]), query_document=np.array([0]))
+    wordless = replace(
+        data, queries=["!!!"], query_index=np.array([0]), query_document=np.array([0]), query_docid=np.array([-1])
+    )
     asked = np.array([len(data.docids)])
     assert not Teacher.of(wordless, "hybrid").words.scores(asked, docids).any()  # type: ignore[union-attr]
     step = step_of(made, all_documents=True, teacher=1.0, taught_by="hybrid")
@@ -401,6 +403,22 @@ def test_negatives_are_documents_of_neighbours(made: World) -> None:
     step.mined = inputs[:1], near[:1]
     own = {int(d) for d in made.data.pair_document[np.isin(made.data.pair_docid, near[:1])]}
     assert set(step._negatives(step._near(inputs), 0).tolist()) <= own
+
+
+def test_what_an_input_misspells_does_not_count(made: World) -> None:
+    data = made.data
+    step = step_of(made, all_documents=True)
+    batch = step.pairs.batch(0, SIZE)
+    candidates = step._candidates(batch, 0)
+    query = len(data.docids)
+    assert data.queries
+    asked = batch._replace(inputs=np.full(SIZE, query))
+    assert not step._itself(asked, candidates).any()
+    misspelt = candidates.docids[candidates.member[0]]
+    step.data = replace(data, query_docid=np.full(len(data.queries), misspelt))
+    assert torch.equal(
+        step._itself(asked, candidates), step._itself(batch._replace(inputs=np.full(SIZE, misspelt)), candidates)
+    )
 
 
 def test_near_docids_speak_for_their_documents(made: World) -> None:

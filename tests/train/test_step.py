@@ -250,7 +250,7 @@ def test_the_input_itself_does_not_count(made: World) -> None:
     candidates = step._candidates(batch, 0)
     assert docid in candidates.docids  # for the first row, to which it is a sibling
     assert helper not in candidates.docids
-    mask = _itself(batch, candidates).tolist()
+    mask = _itself(batch.inputs, candidates).tolist()
     assert mask == [[False] * len(candidates.docids), (candidates.docids == docid).tolist(), mask[0]]
     loss, _ = ranking_by_hand(step, batch, 0)
     assert step(0, 3, live=False)[1]["ranking"] == pytest.approx(loss, rel=1e-4)

@@ -28,7 +28,7 @@ def examples(model: Nar, data: TrainingData, seed: int) -> tuple[NDArray[np.floa
     pairs = data.pairs(seed=seed)
     epoch = pairs.epoch(0)
     inputs, documents = epoch.inputs[:_EXAMPLES], epoch.documents[:_EXAMPLES]
-    docids, offsets = pairs.siblings(documents, _SIBLINGS, 0, exclude=inputs)
+    docids, offsets = pairs.siblings(documents, _SIBLINGS, 0, exclude=data.own_docids(inputs))
     targets = np.full((len(inputs), _TOKENS), PADDING, np.int64)
     tokens, owner = data.rows(docids, _TOKENS)
     example = np.repeat(np.arange(len(inputs)), np.diff(offsets))[owner]

@@ -23,7 +23,6 @@ PAPER = Recipe(
         optimizer="adam",
         fine_tune=1.0,
         passages=0,
-        typos=0.0,
         per_document=20,
         self_share=0.0,  # "map to other pseudo queries asked of the same passage"
     ),

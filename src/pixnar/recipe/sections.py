@@ -151,7 +151,7 @@ class Train:
         HUGE,
     )
     typos: float = dial(
-        0.5, "share of the docids that also train with a typo, so that misspelt queries find what they mean", 0, 1
+        0.0, "share of the docids that also train with a typo, so that misspelt queries find what they mean", 0, 1
     )
     per_document: int = dial(20, "docids of a document that are inputs in an epoch, at most", 1, HUGE)
     self_share: float = dial(0.1, "share of these that should answer with themselves, not with a sibling", 0, 1)

@@ -39,6 +39,7 @@ class Names:
     queries: Sequence[str]  # normalised train queries, passages and misspelt docids
     query_index: Ints  # which query …
     query_document: Ints  # … has which relevant document
+    query_docid: Ints  # the docid that a query misspells; -1: none
 
     @property
     def inputs(self) -> list[str]:
@@ -54,6 +55,14 @@ class Names:
         """Which input, a docid or a query, names which document; sorted by input."""
         inputs = np.concatenate([self.pair_docid, len(self.docids) + self.query_index])
         return inputs, np.concatenate([self.pair_document, self.query_document])
+
+    def own_docids(self, inputs: Ints) -> Ints:
+        """The docid that each input is, or misspells; -1: none."""
+        before = len(self.docids)
+        own: Ints = inputs.copy()
+        asked = inputs >= before
+        own[asked] = self.query_docid[inputs[asked] - before]
+        return own
 
     def pairs(self, **options: Any) -> Pairs:
         """What training draws its pairs from."""
@@ -80,11 +89,14 @@ def read_names(corpus: Corpus, progress: Progress | None = None, *, passages: in
     asked = _train_queries(corpus, doc_number)
     if passages:
         asked += _passages(corpus, doc_number, docid_number, passages, progress)
-    if typos:
-        asked += _misspelt(docids, pairs, docid_number, typos)
+    misspelt = _misspelt(docids, docid_number, typos) if typos else {}
+    asked += [(misspelt[i], document) for i, document in pairs.tolist() if i in misspelt]
     queries = sorted({text for text, _ in asked})
     number = {text: i for i, text in enumerate(queries)}
     relevant = np.array(sorted({(number[text], document) for text, document in asked}), np.int64).reshape(-1, 2)
+    query_docid = np.full(len(queries), -1, np.int64)
+    for i, text in misspelt.items():
+        query_docid[number[text]] = i
     return Names(
         doc_ids=doc_ids,
         docids=docids,
@@ -93,6 +105,7 @@ def read_names(corpus: Corpus, progress: Progress | None = None, *, passages: in
         queries=queries,
         query_index=relevant[:, 0].copy(),
         query_document=relevant[:, 1].copy(),
+        query_docid=query_docid,
     )
 
 
@@ -108,13 +121,16 @@ def _train_queries(corpus: Corpus, doc_number: dict[str, int]) -> list[tuple[str
     return [(texts[query_id], document) for query_id, document in relevant if texts.get(query_id)]
 
 
-def _misspelt(docids: Sequence[str], pairs: Ints, known: Container[str], share: float) -> list[tuple[str, int]]:
-    """Some docids, evenly over all of them, with one typo each: with the documents that they name."""
+def _misspelt(docids: Sequence[str], known: Container[str], share: float) -> dict[int, str]:
+    """Some docids, evenly over all of them, with one typo each; by the number of the docid."""
     count = min(round(share * len(docids)), _MISSPELT)
-    chosen = set(np.linspace(0, len(docids) - 1, count).astype(int).tolist())
     one = Perturbation(typos=1)
-    found = [(normalize(one.apply(docids[i], docids[i])), document) for i, document in pairs.tolist() if i in chosen]
-    return [(text, document) for text, document in found if text and text not in known]
+    found: dict[int, str] = {}
+    for i in sorted(set(np.linspace(0, len(docids) - 1, count).astype(int).tolist())):
+        text = normalize(one.apply(docids[i], docids[i]))
+        if text and text not in known:
+            found[i] = text
+    return found
 
 
 def _passages(

@@ -267,9 +267,13 @@ class RankingStep:
         return F.kl_div(documents.log_softmax(1), teacher.log_softmax(1), log_target=True, reduction="batchmean")
 
     def _itself(self, batch: Epoch, candidates: _Candidates) -> Tensor:
-        """Where a docid is the input itself; it does not count, unless its document has no other candidate."""
+        """Where a docid is the input itself, or what the input misspells: it does not count.
+
+        Unless its document has no other candidate.
+        """
         alone = np.bincount(candidates.owner, minlength=len(candidates.documents))[candidates.owner] == 1
-        return torch.from_numpy((batch.inputs[:, None] == candidates.docids[candidates.member]) & ~alone)
+        own = self.data.own_docids(batch.inputs)
+        return torch.from_numpy((own[:, None] == candidates.docids[candidates.member]) & ~alone)
 
     def _also_right(self, batch: Epoch, candidates: _Candidates) -> Tensor:
         """Documents that the input names, too, beside the one it is paired with: neither right nor wrong."""

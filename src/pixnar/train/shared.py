@@ -17,9 +17,9 @@ from pixnar.train.data import TrainingData
 from pixnar.vocab import TargetVocabulary
 from pixnar.vocab.protocol import EncodedBatch
 
-_KIND, _VERSION = "inputs", 1
+_KIND, _VERSION = "inputs", 2
 _TEXTS = ("doc_ids", "docids", "queries")
-_ARRAYS = ("pair_docid", "pair_document", "query_index", "query_document")
+_ARRAYS = ("pair_docid", "pair_document", "query_index", "query_document", "query_docid")
 
 
 class MappedTexts(Sequence[str]):

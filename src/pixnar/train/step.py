@@ -98,7 +98,7 @@ class Step:
 
     def _candidates(self, batch: Epoch, step: int) -> _Candidates:
         documents, first = np.unique(batch.documents, return_index=True)
-        exclude = batch.inputs[first]
+        exclude = self.data.own_docids(batch.inputs)[first]
         if self._neighbours is not None:
             near = np.setdiff1d(self._neighbours[documents].ravel(), documents)
             near = near[near >= 0]
@@ -125,7 +125,7 @@ class Step:
             scores = torch.maximum(scores, self._floor[ids])
         owner, named = torch.from_numpy(candidates.owner).to(device), torch.from_numpy(candidates.named).to(device)
         docids = docid_scores(scores, places, owner, len(candidates.docids), rule, self.model.slots.slots)
-        docids = docids.masked_fill(_itself(batch, candidates).to(device), -torch.inf)
+        docids = docids.masked_fill(_itself(self.data.own_docids(batch.inputs), candidates).to(device), -torch.inf)
         documents = document_scores(docids, named, len(candidates.documents), rule) * self.ranking_scale.exp()
         documents = documents.masked_fill(self._also_right(batch, candidates), -torch.inf)
         order = np.argsort(candidates.documents)
@@ -201,10 +201,10 @@ def _shared_recall(x0: Tensor, targets: Tensor, head: PhraseHead) -> float:
     return float(found[real].float().mean())
 
 
-def _itself(batch: Epoch, candidates: _Candidates) -> Tensor:
-    """Where a candidate docid is the input itself; it does not count, unless its document has no other candidate."""
+def _itself(own: Ints, candidates: _Candidates) -> Tensor:
+    """Where a candidate docid is the input's own; it does not count, unless its document has no other candidate."""
     alone = np.bincount(candidates.named, minlength=len(candidates.documents))[candidates.named] == 1
-    return torch.from_numpy((batch.inputs[:, None] == candidates.docids) & ~alone)
+    return torch.from_numpy((own[:, None] == candidates.docids) & ~alone)
 
 
 def mined(data: TrainingData, most: int) -> Ints:
