@@ -22,6 +22,7 @@ from rich.console import Console
 
 from pixnar.baselines import build_bm25, build_dense, build_hybrid, describe, open_retriever
 from pixnar.baselines.bi_encoder import Tuning
+from pixnar.baselines.folder import BASELINE
 from pixnar.baselines.hybrid import RRF
 from pixnar.corpus import Corpus, open_corpus
 from pixnar.corpus.perturb import Perturbation
@@ -32,6 +33,7 @@ from pixnar.fit import fit
 from pixnar.fit.run import default_cache
 from pixnar.fit.tune import with_rule
 from pixnar.index import Index
+from pixnar.index.manifest import read_manifest
 from pixnar.recipe import Recipe, override
 from pixnar.search import Retriever
 from pixnar.storage import atomic_write
@@ -96,7 +98,8 @@ class _Field:
         self._baseline("hybrid, rank fusion", partial(build_hybrid, self.corpus, fusion=RRF, **sides))
         if tuned:
             tuning = Tuning(minutes=self.minutes or 2.0)
-            self._baseline(TUNED, partial(dense, over="auto", tuning=tuning))
+            over = read_manifest(self.folder / "dense", BASELINE)["options"]["over"]  # as dev selected it
+            self._baseline(TUNED, partial(dense, over=over, tuning=tuning))
             sides["dense"] = self.folder / TUNED
             self._baseline("hybrid, fine-tuned dense", partial(build_hybrid, self.corpus, **sides))
 
