@@ -71,6 +71,13 @@ def test_the_share_that_answers_with_itself() -> None:
     assert 0.09 < float((epoch.inputs == epoch.targets).mean()) < 0.11
 
 
+def test_all_docids_are_inputs_without_a_limit() -> None:
+    pairs = Pairs(60, np.arange(60), np.arange(60) // 50, np.zeros(30, int), np.arange(30) % 2)
+    assert len(pairs) == 62
+    assert sorted(pairs.epoch(0).inputs.tolist()) == [*range(60), 60, 60]
+    assert pairs.per_epoch(3).tolist() == [51, 11, 0]
+
+
 def test_every_docid_of_a_large_document_has_its_turn() -> None:
     pairs = Pairs(50, np.arange(50), np.zeros(50, int), per_document=20)
     seen = np.zeros(50, int)
@@ -139,7 +146,7 @@ def test_what_cannot_be() -> None:
     with pytest.raises(ValueError, match="one length"):
         Pairs(2, [0, 1], [0])
     with pytest.raises(ValueError, match="per_document"):
-        Pairs(2, [0, 1], [0, 0], per_document=0)
+        Pairs(2, [0, 1], [0, 0], per_document=-1)
 
 
 def test_a_large_epoch_is_quick() -> None:

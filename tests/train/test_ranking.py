@@ -96,7 +96,8 @@ def slow_loss(step: RankingStep, number: int) -> tuple[float, float, dict[str, i
     for i, document in zip(*step.data.names(), strict=True):
         names.setdefault(int(i), set()).add(int(document))
     total, hits = 0.0, 0
-    seen = {"itself": 0, "alone": 0, "also right": 0, "weighted": 0, "near": 0}
+    drawn_with = slow_chances(step) if step.options.correct_sampling and not step.options.all_documents else None
+    seen = {"itself": 0, "alone": 0, "also right": 0, "weighted": 0, "near": 0, "drawn": 0}
     for x, own, right in zip(xs, batch.inputs.tolist(), batch.documents.tolist(), strict=True):
         scores: dict[int, float] = {}
         for place, document in enumerate(documents):
@@ -118,9 +119,27 @@ def slow_loss(step: RankingStep, number: int) -> tuple[float, float, dict[str, i
                 stands_for = 1 if docid in sure else (len(named) - len(sure)) / len(sampled)
                 terms.append(math.exp(score + math.log(stands_for)))
             scores[document] = math.log(sum(terms))
+            mine = {docid for docid in mined.get(own, []) if docid in named}
+            if drawn_with is not None and document != right and not mine:
+                scores[document] -= math.log(drawn_with[document])
+                seen["drawn"] += 1
         total -= scores[right] - math.log(sum(math.exp(score) for score in scores.values()))
         hits += max(scores, key=lambda document: scores[document]) == right
     return total / len(batch.inputs), hits / len(batch.inputs), seen
+
+
+def slow_chances(step: RankingStep) -> dict[int, float]:
+    """How likely each document is among the candidates of a step, by counting pairs and docids."""
+    data, epoch = step.data, step.pairs.epoch(0)
+    names: dict[int, list[int]] = {}
+    for docid, document in zip(data.pair_docid.tolist(), data.pair_document.tolist(), strict=True):
+        names.setdefault(docid, []).append(document)
+    chances = {}
+    for document in range(len(data.doc_ids)):
+        in_batch = epoch.documents.tolist().count(document) / len(epoch.documents)
+        near = sum(1 / len(found) for found in names.values() if document in found) / len(names)
+        chances[document] = 1 - (1 - in_batch) ** SIZE * (1 - near) ** (SIZE * step.options.negatives)
+    return chances
 
 
 @pytest.mark.parametrize(
@@ -128,6 +147,7 @@ def slow_loss(step: RankingStep, number: int) -> tuple[float, float, dict[str, i
     [
         {"all_documents": True, "negatives": 0},
         {"docids": 3},
+        {"docids": 3, "correct_sampling": False},
         {"docids": 1, "negatives": 2},
         {"docids": 1, "negatives": 0},
         {"docids": 8, "negatives": 0},
@@ -135,7 +155,7 @@ def slow_loss(step: RankingStep, number: int) -> tuple[float, float, dict[str, i
 )
 def test_the_loss_equals_the_slow_twin(made: World, changes: dict[str, Any]) -> None:
     step = step_of(made, **changes)
-    seen = dict.fromkeys(["itself", "alone", "also right", "weighted", "near"], 0)
+    seen = dict.fromkeys(["itself", "alone", "also right", "weighted", "near", "drawn"], 0)
     for number in range(8):
         loss, shown = step(number, SIZE, live=False)
         wanted, right, here = slow_loss(step, number)
@@ -145,6 +165,7 @@ def test_the_loss_equals_the_slow_twin(made: World, changes: dict[str, Any]) -> 
         seen = {name: seen[name] + count for name, count in here.items()}
     most, mined = changes.get("docids", 99), changes.get("negatives", 3) > 0
     assert seen["also right"]
+    assert bool(seen["drawn"]) == (changes.get("correct_sampling", True) and not changes.get("all_documents"))
     assert bool(seen["near"]) == mined
     assert bool(seen["itself"]) == (most > 1 or mined)
     if not mined:
@@ -175,7 +196,9 @@ def test_the_teacher_is_the_ranking_by_the_encoders_vectors(made: World) -> None
     scores = scores.masked_fill(taught._itself(batch, candidates), -1e4)
     same = taught._documents(scores, candidates).masked_fill(taught._also_right(batch, candidates), -1e4)
     everything = torch.ones(SIZE, dtype=torch.bool)
-    assert float(taught._divergence(same, batch, candidates, everything)) == pytest.approx(0, abs=1e-5)
+    same_for_both = torch.randn(SIZE, len(candidates.documents))
+    distance = taught._divergence(same + same_for_both, batch, candidates, everything, same_for_both)
+    assert float(distance) == pytest.approx(0, abs=1e-5)
     assert losses_[1] > losses_[0] + 1e-3
 
 

@@ -30,6 +30,7 @@ from pixnar.train.pairs import Epoch
 
 _SAVE_SECONDS = 120.0  # between checkpoints, at most
 _LENGTH = 1.0  # gradients are cut to
+_PER_DOCUMENT = 20  # docids of a document that are inputs in an epoch, at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +116,7 @@ class _Run:
             reason = (str(error).splitlines() or ["?"])[0]
             raise PixnarError(f"cannot use the device {tuning.device}: {reason}; give auto or cpu") from error
         self.sides = _Sides(names, entries, texts)
-        self.pairs = names.pairs(self_share=0.0, seed=tuning.seed)
+        self.pairs = names.pairs(per_document=_PER_DOCUMENT, self_share=0.0, seed=tuning.seed)
         if not self.sides.usable(self.pairs.epoch(0)).any():
             raise MissingPartError(
                 "there is nothing to fine-tune on: no train queries, and no document with two docids; "

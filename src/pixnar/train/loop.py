@@ -420,7 +420,7 @@ def choose_softmax(model: Nar, data: TrainingData, options: Train, device: torch
     flops = 6 * (model.slots.slots + 1) * model.head.total * model.head.width
     devices = model.head.world.size if device.type == "cuda" else 1  # processes on processors share their cores
     examples = devices * _FULL_SUM_FLOPS.get(device.type, 1e11) / flops * options.minutes * 60
-    pairs = min(len(data.docids), options.per_document * len(data.doc_ids))
+    pairs = min(len(data.docids), (options.per_document or len(data.docids)) * len(data.doc_ids))
     return "full" if examples >= pairs else "sampled"
 
 
@@ -430,6 +430,7 @@ def _ranking_options(options: Train) -> RankingOptions:
         docids=options.docids,
         all_documents=options.rank_against == "all",
         mine_every=options.mine_every,
+        correct_sampling=options.correct_sampling,
         slot_examples=min(options.slot_examples, options.batch),
         sample=max(1, options.sample // _SLOT_SAMPLE),
         weights=Weights(options.l1, 0.0, options.l3),  # l2 would pull x_0 away from what ranks: docs/LOG.md

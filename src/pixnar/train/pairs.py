@@ -26,10 +26,10 @@ class Pairs:
 
     Inputs are numbered: docid i is input i, train query j is input `n_docids` + j. Every epoch
 
-    - up to `per_document` docids of each document are inputs, each with another docid of the document as its target;
-      a share `self_share` of them, and a document's only docid, have themselves as the target;
+    - all docids of each document are inputs, or `per_document` of them at most, each with another docid of the
+      document as its target; a share `self_share` of them, and a document's only docid, have themselves as the target;
     - each (train query, relevant document) is one pair with a docid of the document, `per_document` pairs a query at
-      most; documents without docids are left out.
+      most, if it is given; documents without docids are left out.
 
     Which docids these are is drawn anew for every epoch, from the seed and the number of the epoch alone.
 
@@ -46,15 +46,17 @@ class Pairs:
         query: ArrayLike = (),
         query_document: ArrayLike = (),
         *,
-        per_document: int = 20,
+        per_document: int = 0,
         self_share: float = 0.1,
         seed: int = 0,
     ) -> None:
-        if per_document < 1 or not 0 <= self_share <= 1 or seed < 0:
+        """`per_document` 0 is no limit."""
+        if per_document < 0 or not 0 <= self_share <= 1 or seed < 0:
             raise ValueError(
-                f"per_document >= 1, self_share in 0..1 and seed >= 0 are needed: {per_document}, {self_share}, {seed}"
+                f"per_document >= 0, self_share in 0..1 and seed >= 0 are needed: {per_document}, {self_share}, {seed}"
             )
-        self.n_docids, self.per_document, self.self_share, self.seed = n_docids, per_document, self_share, seed
+        self.n_docids, self.self_share, self.seed = n_docids, self_share, seed
+        self.per_document = per_document or np.iinfo(np.int64).max
         self._documents, self._docids = _distinct(pair_document, pair_docid, "docid")
         if len(self._docids) and not (self._docids.min() >= 0 and self._docids.max() < n_docids):
             raise ValueError(f"docids {self._docids.min()} to {self._docids.max()} are not all in 0..{n_docids - 1}")
@@ -64,7 +66,7 @@ class Pairs:
         known = count > 0
         self._queries, self._query_documents = queries[known], documents[known]
         self._query_first, self._query_count = first[known], count[known]
-        self._size = sum(int((_rank(groups) < per_document).sum()) for groups in (self._documents, self._queries))
+        self._size = sum(int((_rank(groups) < self.per_document).sum()) for groups in (self._documents, self._queries))
         self._cached: tuple[int, Epoch] | None = None
 
     def __len__(self) -> int:
@@ -93,6 +95,16 @@ class Pairs:
     def docids_of(self, documents: ArrayLike) -> Ints:
         """How many docids each given document has."""
         return self._ranges(np.asarray(documents, np.int64))[1]
+
+    def per_epoch(self, documents: int) -> Ints:
+        """How many pairs of an epoch each of the documents 0 … `documents` − 1 has.
+
+        >>> Pairs(3, pair_docid=[0, 1, 2], pair_document=[0, 0, 1], query=[0], query_document=[1]).per_epoch(2).tolist()
+        [2, 2]
+        """
+        counts = np.minimum(self.docids_of(np.arange(documents)), self.per_document)
+        asked = self._query_documents[_rank(self._queries) < self.per_document]
+        return counts + np.bincount(asked, minlength=documents)
 
     def siblings(
         self, documents: ArrayLike, most: int, step: int, *, exclude: ArrayLike | None = None

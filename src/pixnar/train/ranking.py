@@ -2,9 +2,10 @@
 
 A batch of inputs (docids and train queries) is ranked against candidate documents: those of the batch, and for every
 input some documents of its nearest docids. A document's score is the log of the sum of exp over its docids, never
-counting the input itself; the loss is the cross-entropy of the right document. Beside it, the slots x_1 … x_s learn
-to predict the tokens of a sibling docid place by place (l1, l3), with the phrase rows held fixed: rows compose
-documents, and the places must not pull them apart.
+counting the input itself; the loss is the cross-entropy of the right document. A document with many docids is drawn
+more often than one with few; its score is corrected for that, or training would teach that it is rarely right. The
+slots x_1 … x_s also learn to predict the tokens of a sibling docid place by place (l1, l3), with the phrase rows held
+fixed: rows compose documents, and the places must not pull them apart.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from pixnar.train.teacher import Teacher
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
+Floats64 = NDArray[np.float64]
 
 _NEAR = 16  # nearest docids of an input from which negatives are drawn
 _NONE = -1e4  # score of what does not count, finite so that gradients stay so
@@ -45,6 +47,7 @@ class RankingOptions:
     docids: int = 8  # docids of a document that a step looks at; the sum over all is estimated from them
     all_documents: bool = False  # rank against every document instead: exact, and dear beyond some ten thousand docids
     mine_every: int = 300  # steps after which negatives are mined again by the model
+    correct_sampling: bool = True  # a candidate that was drawn by chance stands for those that were not
     slot_examples: int = 32  # inputs of a batch that also train the slots
     sample: int = 1024  # tokens over which the slots' softmax is estimated
     weights: Weights = field(default_factory=Weights)
@@ -77,6 +80,7 @@ class RankingStep:
         self._named = data.pair_document[order]
         self._first = np.searchsorted(data.pair_docid[order], np.arange(len(data.docids) + 1))
         self._sampler = Sampler(data.token_counts(), min(options.sample, model.head.total), seed)
+        self._drawn = _shares(pairs, len(data.doc_ids), self._first, self._named)
 
     def __call__(self, step: int, size: int, *, live: bool) -> tuple[Tensor, dict[str, float]]:
         """The loss of a step with a batch of some size, and its parts; `live` runs the encoder."""
@@ -172,6 +176,28 @@ class RankingStep:
         chosen: Ints = self._named[first + random.integers(0, np.maximum(last - first, 1))]
         return chosen
 
+    def _stands_for(self, batch: Epoch, candidates: _Candidates) -> Floats:
+        """The log of how many documents each candidate stands for [B, candidates].
+
+        A document that is drawn with probability q stands for 1/q of its kind. The right document of an input and the
+        documents of the docids near to it stand for themselves: they are there because of this input.
+        """
+        inputs, negatives = len(batch.inputs), self.options.negatives * len(batch.inputs)
+        in_batch, near = (shares[candidates.documents] for shares in self._drawn)
+        missed = inputs * np.log1p(-in_batch) + negatives * np.log1p(-near)
+        weights = np.tile(-np.log(-np.expm1(missed)).astype(np.float32), (inputs, 1))
+        if self.mined is not None:
+            known, docids = self.mined
+            places = np.minimum(np.searchsorted(known, batch.inputs), len(known) - 1)
+            rows = np.flatnonzero(known[places] == batch.inputs)
+            found = docids[places[rows]].ravel()
+            named, owner = gathered(self._first[found], self._first[found + 1] - self._first[found])
+            at = np.minimum(np.searchsorted(candidates.documents, self._named[named]), len(candidates.documents) - 1)
+            hit = candidates.documents[at] == self._named[named]
+            weights[np.repeat(rows, docids.shape[1])[owner[hit]], at[hit]] = 0.0
+        weights[np.arange(inputs), np.searchsorted(candidates.documents, batch.documents)] = 0.0
+        return weights
+
     def _mine(self, step: int, size: int) -> None:
         """At the start of a round: the nearest docids of all inputs that the round has."""
         every = self.options.mine_every
@@ -237,7 +263,10 @@ class RankingStep:
         docids = (x0 @ composed.t())[:, member] + torch.from_numpy(candidates.log_weight).to(device)
         docids = docids.masked_fill(self._itself(batch, candidates).to(device), _NONE)
         documents = self._documents(docids, candidates)
-        documents = documents.masked_fill(self._also_right(batch, candidates).to(device), _NONE)
+        stands_for = torch.zeros(1, device=device)
+        if self.options.correct_sampling and not self.options.all_documents:
+            stands_for = torch.from_numpy(self._stands_for(batch, candidates)).to(device)
+        documents = (documents + stands_for).masked_fill(self._also_right(batch, candidates).to(device), _NONE)
         right = torch.from_numpy(np.searchsorted(candidates.documents, batch.documents)).to(device)
         known = documents.detach().gather(1, right[:, None])[:, 0] > _NONE / 2
         documents, right = documents[known], right[known]
@@ -245,7 +274,7 @@ class RankingStep:
             return documents.sum() * 0.0, float("nan")
         loss = F.cross_entropy(documents, right)
         if self._teacher is not None:
-            loss = loss + self.options.teacher * self._divergence(documents, batch, candidates, known)
+            loss = loss + self.options.teacher * self._divergence(documents, batch, candidates, known, stands_for)
         return loss, float((documents.argmax(1) == right).float().mean())
 
     @staticmethod
@@ -256,13 +285,15 @@ class RankingStep:
         owner = torch.from_numpy(candidates.owner).to(docids.device)
         return (sums.index_add(1, owner, (docids - top).exp()) + 1e-30).log() + top
 
-    def _divergence(self, documents: Tensor, batch: Epoch, candidates: _Candidates, known: Tensor) -> Tensor:
+    def _divergence(
+        self, documents: Tensor, batch: Epoch, candidates: _Candidates, known: Tensor, stands_for: Tensor
+    ) -> Tensor:
         """How far the ranking is from the teacher's (Kullback-Leibler)."""
         assert self._teacher is not None
         device = documents.device
         scores = self._teacher.scores(batch.inputs, candidates.docids)[:, candidates.member] + candidates.log_weight
         taught = torch.from_numpy(scores).to(device).masked_fill(self._itself(batch, candidates).to(device), _NONE)
-        teacher = self._documents(taught, candidates)
+        teacher = self._documents(taught, candidates) + stands_for
         teacher = teacher.masked_fill(self._also_right(batch, candidates).to(device), _NONE)[known]
         return F.kl_div(documents.log_softmax(1), teacher.log_softmax(1), log_target=True, reduction="batchmean")
 
@@ -328,6 +359,15 @@ class _FixedRows:
     def add_shards(part: Tensor) -> Tensor:
         """Every process has all rows of the sample."""
         return part
+
+
+def _shares(pairs: Pairs, documents: int, first: Ints, named: Ints) -> tuple[Floats64, Floats64]:
+    """The chance of each document to be that of a pair, and that of a docid which is drawn as a negative."""
+    in_batch = pairs.per_epoch(documents).astype(np.float64)
+    names = np.diff(first)  # documents that each docid names
+    near = np.bincount(named, np.repeat(1.0 / np.maximum(names, 1), names), minlength=documents)
+    most = 1.0 - 1e-9  # a document that is in every batch
+    return np.minimum(in_batch / max(in_batch.sum(), 1.0), most), np.minimum(near / max(near.sum(), 1.0), most)
 
 
 def compose(head: PhraseHead, data: TrainingData, docids: Ints, slots: int) -> Tensor:
