@@ -115,7 +115,7 @@ def trained(
     shortlist, rows = index.engine.shortlist, index.rows
     assert shortlist is not None  # `methods_of` has said so
     facts = {"tokens": rows.count - 1, "width": rows.dim, "slots": x.shape[1] - 1, "queries": len(dev)}
-    facts |= {"m": len(shortlist.c), "r": shortlist.lists.shape[1], "k": shortlist.k}
+    facts |= {"m": len(shortlist.c), "r": round(shortlist.mean_length), "k": shortlist.k}
     return {"facts": facts | {"union": figures[methods[-1].name]["scored"]}, "methods": figures}
 
 

@@ -103,12 +103,12 @@ class HeldRows {
     head::Rows rows_;
 };
 
-Out<uint32_t> union_of(const In<uint32_t>& lists, size_t r, const In<int64_t>& chosen, const In<uint32_t>& extra,
+Out<uint32_t> union_of(const In<uint32_t>& lists, const In<int64_t>& offsets, const In<int64_t>& chosen, const In<uint32_t>& extra,
                        uint32_t vocabulary) {
     std::vector<uint32_t> found;
     {
         nb::gil_scoped_release released;
-        found = head::union_of(view(lists), r, view(chosen), view(extra), vocabulary);
+        found = head::union_of(view(lists), view(offsets), view(chosen), view(extra), vocabulary);
     }
     return give(std::move(found));
 }
@@ -136,7 +136,7 @@ void bind_head(nb::module_& m) {
     }, nb::arg("name"));
     m.def("head_stride", [](const std::string& format, uint32_t dim) { return head::stride_for(head::format_named(format), dim); },
           nb::arg("format"), nb::arg("dim"));
-    m.def("union_of_lists", &union_of, nb::arg("lists"), nb::arg("r"), nb::arg("chosen"), nb::arg("extra"), nb::arg("vocabulary"));
+    m.def("union_of_lists", &union_of, nb::arg("lists"), nb::arg("offsets"), nb::arg("chosen"), nb::arg("extra"), nb::arg("vocabulary"));
     nb::class_<HeldRows>(m, "HeadRows")
         .def(nb::init<nb::handle, const std::string&, uint32_t, uint32_t, size_t, nb::handle, nb::handle, nb::handle>(),
              nb::arg("data"), nb::arg("format"), nb::arg("count"), nb::arg("dim"), nb::arg("stride"), nb::arg("scales").none(),

@@ -24,16 +24,23 @@ void mark(std::span<const uint32_t> tokens, uint32_t vocabulary) {
 
 }  // namespace
 
-std::vector<uint32_t> union_of(std::span<const uint32_t> lists, size_t r, std::span<const int64_t> chosen,
+std::vector<uint32_t> union_of(std::span<const uint32_t> lists, std::span<const int64_t> offsets, std::span<const int64_t> chosen,
                                std::span<const uint32_t> extra, uint32_t vocabulary) {
-    if (r == 0 || lists.size() % r != 0)
-        throw std::invalid_argument(std::to_string(lists.size()) + " tokens are not lists of " + std::to_string(r));
-    const auto list = [&](int64_t i) { return lists.subspan(static_cast<size_t>(i) * r, r); };
-    for (const int64_t i : chosen)
-        if (i < 0 || static_cast<size_t>(i) >= lists.size() / r) throw std::invalid_argument("there is no list " + std::to_string(i));
+    size_t most = extra.size() + 1;  // one more is written to than may be used
+    for (const int64_t i : chosen) {
+        if (i < 0 || static_cast<size_t>(i) + 1 >= offsets.size()) throw std::invalid_argument("there is no list " + std::to_string(i));
+        const int64_t begin = offsets[static_cast<size_t>(i)], end = offsets[static_cast<size_t>(i) + 1];
+        if (begin < 0 || begin > end || static_cast<size_t>(end) > lists.size())
+            throw std::invalid_argument("list " + std::to_string(i) + " is not among " + std::to_string(lists.size()) + " tokens");
+        most += static_cast<size_t>(end - begin);
+    }
+    const auto list = [&](int64_t i) {
+        const auto begin = static_cast<size_t>(offsets[static_cast<size_t>(i)]);
+        return lists.subspan(begin, static_cast<size_t>(offsets[static_cast<size_t>(i) + 1]) - begin);
+    };
     const size_t words = (size_t{vocabulary} + 63) / 64;
     if (marks.size() < words) marks.resize(words);
-    std::vector<uint32_t> found(chosen.size() * r + extra.size() + 1);  // one more is written to than may be used
+    std::vector<uint32_t> found(most);
     for (const int64_t i : chosen) mark(list(i), vocabulary);
     mark(extra, vocabulary);
     uint32_t* out = found.data();

@@ -196,21 +196,27 @@ void test_union() {
     Random random(5);
     for (int round = 0; round < 100; ++round) {
         const uint32_t vocabulary = 1 + random.below(random.one_in(2) ? 100 : 100000);
-        const size_t r = 1 + random.below(200), m = 1 + random.below(9);
-        const auto lists = some_ids(random, vocabulary, m * r), extra = some_ids(random, vocabulary, random.below(5));
+        const size_t m = 1 + random.below(9);
+        std::vector<int64_t> offsets{0};  // lists of any length, some of them empty
+        for (size_t i = 0; i < m; ++i) offsets.push_back(offsets.back() + random.below(200));
+        const auto lists = some_ids(random, vocabulary, static_cast<size_t>(offsets.back()));
+        const auto extra = some_ids(random, vocabulary, random.below(5));
         std::vector<int64_t> chosen;
         std::set<uint32_t> wanted(extra.begin(), extra.end());
         for (uint32_t n = random.below(5); n > 0; --n) {
-            chosen.push_back(random.below(static_cast<uint32_t>(m)));
-            wanted.insert(lists.begin() + chosen.back() * static_cast<int64_t>(r),
-                          lists.begin() + (chosen.back() + 1) * static_cast<int64_t>(r));
+            const size_t i = random.below(static_cast<uint32_t>(m));
+            chosen.push_back(static_cast<int64_t>(i));
+            wanted.insert(lists.begin() + offsets[i], lists.begin() + offsets[i + 1]);
         }
-        CHECK_EQ(union_of(lists, r, chosen, extra, vocabulary), std::vector<uint32_t>(wanted.begin(), wanted.end()));
+        CHECK_EQ(union_of(lists, offsets, chosen, extra, vocabulary), std::vector<uint32_t>(wanted.begin(), wanted.end()));
     }
     const std::vector<uint32_t> lists{1, 2, 3, 4};
-    CHECK_THROWS(std::invalid_argument, "no list 2", union_of(lists, 2, std::vector<int64_t>{2}, {}, 9));
-    CHECK_THROWS(std::invalid_argument, "token 4", union_of(lists, 2, std::vector<int64_t>{1}, {}, 4));
-    CHECK_THROWS(std::invalid_argument, "lists of 3", union_of(lists, 3, {}, {}, 4));
+    const std::vector<int64_t> offsets{0, 2, 4}, wrong{0, 5, 4};
+    CHECK_THROWS(std::invalid_argument, "no list 2", union_of(lists, offsets, std::vector<int64_t>{2}, {}, 9));
+    CHECK_THROWS(std::invalid_argument, "no list -1", union_of(lists, offsets, std::vector<int64_t>{-1}, {}, 9));
+    CHECK_THROWS(std::invalid_argument, "token 4", union_of(lists, offsets, std::vector<int64_t>{1}, {}, 4));
+    CHECK_THROWS(std::invalid_argument, "among 4 tokens", union_of(lists, wrong, std::vector<int64_t>{0}, {}, 9));
+    CHECK_THROWS(std::invalid_argument, "among 4 tokens", union_of(lists, wrong, std::vector<int64_t>{1}, {}, 9));
 }
 
 void test_errors() {

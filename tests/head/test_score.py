@@ -176,6 +176,26 @@ def test_union(m: int, r: int, vocabulary: int, seed: int, crowded: bool) -> Non
         assert union_of_lists(lists, [], [], vocabulary).tolist() == []
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 99), max_size=20), min_size=1, max_size=9), st.data())
+def test_union_of_lists_of_any_length(lists: list[list[int]], data: st.DataObject) -> None:
+    chosen = data.draw(st.lists(st.integers(0, len(lists) - 1), max_size=5))
+    extra = data.draw(st.lists(st.integers(0, 99), max_size=5))
+    flat = np.array([token for one in lists for token in one], np.uint32)
+    offsets = np.concatenate([[0], np.cumsum([len(one) for one in lists])])
+    wanted = sorted({token for i in chosen for token in lists[i]} | set(extra))
+    assert union_of_lists(flat, chosen, extra, 100, offsets).tolist() == wanted
+
+
+def test_offsets_outside_the_lists_are_refused() -> None:
+    lists = np.array([1, 2, 3], np.uint32)
+    for offsets in ([0, 4], [-1, 2], [2, 1]):
+        with pytest.raises(ValueError, match="not among 3 tokens"):
+            union_of_lists(lists, [0], [], 9, np.array(offsets))
+    with pytest.raises(ValueError, match="with offsets"):
+        union_of_lists(lists[None], [0], [], 9, np.array([0, 3]))
+
+
 def test_unions_that_cannot_be() -> None:
     lists = np.array([[1, 2], [3, 9]], np.uint32)
     for chosen, extra in (([1], []), ([0], [9]), ([2], []), ([-1], [])):

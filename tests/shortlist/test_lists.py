@@ -113,12 +113,65 @@ def test_a_damaged_file_is_named(shortlist: Shortlist, tmp_path: Path) -> None:
 def test_parts_that_do_not_fit_are_an_error(tmp_path: Path) -> None:
     path = tmp_path / "s"
     arrays = {"c": np.zeros(4, np.float32), "lists": np.zeros(3, np.uint32)}
-    write_container(path, "shrtlist", 1, {"m": 2, "d": 2, "r": 2, "k": 1}, arrays)
+    write_container(path, "shrtlist", 2, {"m": 2, "d": 2, "r": 2, "k": 1}, arrays)
     with pytest.raises(FileFormatError, match="do not fit"):
         Shortlist.load(path)
-    write_container(path, "shrtlist", 1, {"m": 2}, arrays)
+    write_container(path, "shrtlist", 2, {"m": 2}, arrays)
     with pytest.raises(FileFormatError, match="do not fit"):
         Shortlist.load(path)
+
+
+def test_files_of_version_1_are_read_and_later_ones_refused(shortlist: Shortlist, tmp_path: Path) -> None:
+    arrays = {"c": shortlist.c.ravel(), "lists": shortlist.lists.ravel()}
+    meta = {"m": 4, "d": 2, "r": 2, "k": 2}
+    write_container(tmp_path / "s", "shrtlist", 1, meta, arrays)
+    assert Shortlist.load(tmp_path / "s").tokens([2, 1]).tolist() == [1, 2, 5]
+    write_container(tmp_path / "s", "shrtlist", 3, meta, arrays)
+    with pytest.raises(FileFormatError, match="format 3, this release reads up to 2: upgrade pixnar"):
+        Shortlist.load(tmp_path / "s")
+
+
+@pytest.fixture
+def unequal() -> Shortlist:
+    c = np.array([[1, 0], [0, 1], [1, 0.5], [-1, -1]], dtype=np.float32)
+    lists = np.array([5, 1, 7, 1, 2, 8], dtype=np.uint32)
+    return Shortlist(c, lists, 2, np.array([0, 2, 2, 5, 6]))
+
+
+def test_lists_may_have_any_length(unequal: Shortlist) -> None:
+    assert [unequal.list_of(i).tolist() for i in range(4)] == [[5, 1], [], [7, 1, 2], [8]]
+    assert unequal.mean_length == 1.5
+    assert unequal.nearest([2, 1]).tolist() == [2, 0]
+    assert unequal.tokens([2, 1]).tolist() == [1, 2, 5, 7]
+    assert unequal.tokens([2, 1], [0, 7], 9).tolist() == [0, 1, 2, 5, 7]
+    assert unequal.take(1).tokens([-1, 3]).tolist() == []
+    with pytest.raises(ValueError, match="token 7"):
+        unequal.tokens([2, 1], None, 7)
+
+
+def test_cut_shortens_the_lists_that_are_longer(unequal: Shortlist) -> None:
+    cut = unequal.cut(2, 3)
+    assert cut.k == 3
+    assert [cut.list_of(i).tolist() for i in range(4)] == [[5, 1], [], [7, 1], [8]]
+    assert [unequal.cut(1, 1).list_of(i).tolist() for i in range(4)] == [[5], [], [7], [8]]
+
+
+def test_unequal_lists_are_saved_and_loaded(unequal: Shortlist, tmp_path: Path) -> None:
+    unequal.save(tmp_path / "s")
+    again = Shortlist.load(tmp_path / "s")
+    assert again.offsets is not None
+    assert again.offsets.tolist() == [0, 2, 2, 5, 6]
+    assert np.array_equal(again.lists, unequal.lists)
+    assert again.tokens([2, 1], [3]).tolist() == unequal.tokens([2, 1], [3]).tolist()
+
+
+@pytest.mark.parametrize("offsets", [[0, 2, 2, 5, 7], [1, 2, 2, 5, 6], [0, 3, 2, 5, 6], [0, 2, 5, 6], []])
+def test_offsets_that_do_not_fit_are_an_error(unequal: Shortlist, tmp_path: Path, offsets: list[int]) -> None:
+    arrays: dict[str, np.ndarray] = {"c": unequal.c.ravel(), "lists": unequal.lists}
+    arrays["offsets"] = np.array(offsets, np.int64)
+    write_container(tmp_path / "s", "shrtlist", 2, {"m": 4, "d": 2, "k": 2}, arrays)
+    with pytest.raises(FileFormatError, match="do not fit"):
+        Shortlist.load(tmp_path / "s")
 
 
 def test_defaults() -> None:

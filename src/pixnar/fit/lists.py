@@ -1,4 +1,4 @@
-"""The shortlist of a trained model: what its vectors c_i are learned from."""
+"""The shortlist of a trained model: cells of its docids, or vectors c_i that are learned as in the paper."""
 
 from __future__ import annotations
 
@@ -7,25 +7,31 @@ import torch
 from numpy.typing import NDArray
 
 from pixnar.model.head import PhraseHead
+from pixnar.model.kmeans import assign
 from pixnar.model.losses import PADDING
 from pixnar.model.nar import Nar
 from pixnar.model.sharded import ShardedHead
 from pixnar.progress import Progress
 from pixnar.recipe import Shortlist as Wish
 from pixnar.scoring import ScoreRule
+from pixnar.shortlist.cells import SHARE, cell_count, cluster, count_tokens, lists_for
 from pixnar.shortlist.learn import Options, learn
 from pixnar.shortlist.lists import Shortlist, defaults, token_lists
 from pixnar.train.data import TrainingData
+from pixnar.train.neighbours import pool_of
+from pixnar.train.ranking import compose
 
 _EXAMPLES = 100_000  # inputs that are looked at, at most
+_PER_DOCUMENT = 20  # of these inputs belong to a document, at most
 _SIBLINGS = 4  # docids whose tokens an input should find in its shortlist
 _TOKENS = 64
-_AT_ONCE = 65_536  # rows that are scaled at a time
+_AT_ONCE = 65_536  # rows that are scaled, or docids that are added up, at a time
+_SIZED = 256  # docids that say how many lists come to 5 % of the vocabulary
 
 
 def examples(model: Nar, data: TrainingData, seed: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """x_0 [N, d] of inputs, and the tokens of their documents' docids [N, 64], padded: what a shortlist should hold."""
-    pairs = data.pairs(seed=seed)
+    pairs = data.pairs(per_document=_PER_DOCUMENT, seed=seed)
     epoch = pairs.epoch(0)
     inputs, documents = epoch.inputs[:_EXAMPLES], epoch.documents[:_EXAMPLES]
     docids, offsets = pairs.siblings(documents, _SIBLINGS, 0, exclude=data.own_docids(inputs))
@@ -77,11 +83,43 @@ def standardised(head: PhraseHead, x0: NDArray[np.float32]) -> PhraseHead:
 def make_shortlist(
     model: Nar, data: TrainingData, wish: Wish, rule: ScoreRule, seed: int = 0, progress: Progress | None = None
 ) -> Shortlist:
-    """Learn vectors c_i and list the best tokens of each; sizes that the recipe leaves open follow the vocabulary."""
+    """The lists of a score: cells of docids for the composed score, learned vectors c_i for the other one."""
+    if rule.score == "composed":
+        return cells_of_docids(model, data, wish, seed, progress)
     x0, targets = examples(model, data, seed)
-    composed = rule.score == "composed"
-    head = standardised(model.head, x0) if composed else model.head
-    return list_tokens(learn_vectors(head, x0, targets, wish, seed, progress), head, wish, len(x0), composed)
+    return list_tokens(learn_vectors(model.head, x0, targets, wish, seed, progress), model.head, wish, len(x0))
+
+
+@torch.inference_mode()
+def cells_of_docids(
+    model: Nar, data: TrainingData, wish: Wish, seed: int = 0, progress: Progress | None = None
+) -> Shortlist:
+    """The lists of the composed score: the tokens of similar docids. The head must have all rows.
+
+    Of more than a million docids a million are drawn. A token that none of them has joins the cell nearest to its row,
+    so a docid that is added later can be found by any token.
+    """
+    head, vocabulary, slots = model.head, len(data.vocabulary), model.slots.slots
+    pool = pool_of(len(data.docids), seed)
+    vectors = np.zeros((len(pool), head.width), np.float32)
+    for begin in range(0, len(pool), _AT_ONCE):
+        if progress:
+            progress("shortlist: vectors of docids", begin, len(pool))
+        vectors[begin : begin + _AT_ONCE] = compose(head, data, pool[begin : begin + _AT_ONCE], slots).cpu().numpy()
+    c, cell_of = cluster(vectors, wish.m or cell_count(len(pool), vocabulary), seed=seed, progress=progress)
+    tokens, owner = data.rows(pool, slots)
+    missing = np.ones(vocabulary, bool)
+    missing[tokens] = False
+    rest = np.flatnonzero(missing)
+    nearest = assign(head.arrays()[0][rest], torch.from_numpy(c)).numpy() if len(rest) else rest
+    pairs = np.concatenate([cell_of[owner], nearest]), np.concatenate([tokens, rest])
+    lists, offsets = count_tokens(*pairs, len(c), vocabulary)
+    made = Shortlist(c, lists, min(wish.k or 1, len(c)), offsets)
+    made = made.cut(wish.r, made.k) if wish.r else made
+    if wish.k:
+        return made
+    inputs = np.random.default_rng(seed).permutation(len(data.docids))[:_SIZED]
+    return made.take(lists_for(made, x0_of(model, data, inputs), SHARE * vocabulary))
 
 
 def learn_vectors(
@@ -97,8 +135,8 @@ def learn_vectors(
     return learn(x0, targets, head, Options(m=m, minutes=wish.minutes, seed=seed), progress)
 
 
-def list_tokens(c: NDArray[np.float32], head: PhraseHead, wish: Wish, count: int, composed: bool) -> Shortlist:
+def list_tokens(c: NDArray[np.float32], head: PhraseHead, wish: Wish, count: int) -> Shortlist:
     """The best tokens of each c_i, learned from so many examples, among all rows of a head."""
-    _, r, k = defaults(head.eos, count, composed=composed)
+    _, r, k = defaults(head.eos, count)
     r, k = min(wish.r or r, head.eos), wish.k or k
     return Shortlist(c, token_lists(c, *head.arrays(), r), min(k, len(c)))

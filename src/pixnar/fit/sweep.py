@@ -101,7 +101,7 @@ def sweep_index(
     x0, targets = examples(model, data, 0)
     composed = engine.scorer.rule.score == "composed"
     head = standardised(model.head, x0) if composed else model.head
-    m, r, _ = defaults(len(data.vocabulary), len(x0), composed=composed)
+    m, r, _ = defaults(len(data.vocabulary), len(x0))
     vectors = []
     for size in ms or [m]:
         options = Options(m=size, minutes=minutes)

@@ -235,18 +235,30 @@ class HeadRows:
         return vectors.ravel(), len(vectors)
 
 
-def union_of_lists(lists: Ids, chosen: ArrayLike, extra: ArrayLike, vocabulary: int) -> Ids:
-    """The tokens of the chosen ones of the lists [m, r] and the extra tokens, sorted, each once."""
-    if lists.ndim != 2:
-        raise ValueError(f"lists of shape {lists.shape}: give [m, r]")
+def union_of_lists(
+    lists: Ids, chosen: ArrayLike, extra: ArrayLike, vocabulary: int, offsets: NDArray[np.int64] | None = None
+) -> Ids:
+    """The tokens of the chosen ones of the lists and the extra tokens, sorted, each once.
+
+    Lists of one length are an array [m, r]. Lists of any length lie in one array, list i at offsets[i] to
+    offsets[i + 1].
+
+    >>> union_of_lists(np.array([5, 1, 2], np.uint32), [1, 0], [], 9, offsets=np.array([0, 1, 3])).tolist()
+    [1, 2, 5]
+    """
+    if lists.ndim != (2 if offsets is None else 1):
+        wanted = "[m, r]" if offsets is None else "[tokens], with offsets"
+        raise ValueError(f"lists of shape {lists.shape}: give {wanted}")
     some = np.ascontiguousarray(chosen, np.int64)
-    if not lists.flags.c_contiguous:  # cut lists: those that are chosen are copied, not all
-        if some.size and not -1 < int(some.min()) <= int(some.max()) < len(lists):
-            raise ValueError(f"lists {some.min()} to {some.max()} of {len(lists)} are chosen")
-        lists, some = np.ascontiguousarray(lists[some]), np.arange(len(some))
+    if offsets is None:
+        if not lists.flags.c_contiguous:  # cut lists: those that are chosen are copied, not all
+            if some.size and not -1 < int(some.min()) <= int(some.max()) < len(lists):
+                raise ValueError(f"lists {some.min()} to {some.max()} are not all in 0..{len(lists) - 1}")
+            lists, some = np.ascontiguousarray(lists[some]), np.arange(len(some))
+        offsets = np.arange(len(lists) + 1, dtype=np.int64) * lists.shape[1]
     return _native.union_of_lists(
         np.ascontiguousarray(lists, np.uint32).ravel(),
-        lists.shape[1],
+        np.ascontiguousarray(offsets, np.int64),
         some,
         np.ascontiguousarray(extra, np.uint32),
         vocabulary,

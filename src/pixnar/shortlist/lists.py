@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,25 +20,23 @@ Floats = NDArray[np.float32]
 Ids = NDArray[np.uint32]
 
 KIND = "shrtlist"
-VERSION = 1
+VERSION = 2
 PAPER = (4096, 20_000, 5)  # m, r, k of the paper
 SHARE = 0.03  # of the vocabulary in each list, below the paper's r
 SHORT_K = 8  # lists a query takes where they are shorter
-COMPOSED = (0.013, 5)  # share and k under the composed score
 LEAST_MEMBERS = 8  # examples for each vector c_i, at least; fewer cannot teach it a list
 
 
-def defaults(vocabulary: int, examples: int, *, composed: bool = False) -> tuple[int, int, int]:
+def defaults(vocabulary: int, examples: int) -> tuple[int, int, int]:
     """m, r and k for a vocabulary and a number of training examples.
 
-    r is 3 % of V (1.5 % under the composed score), at most the paper's 20,000, with which k is the paper's 5. Of
-    shorter lists a query takes 8 (5). They overlap: the shortlist is less than k · r.
+    r is 3 % of V, at most the paper's 20,000, with which k is the paper's 5. Of shorter lists a query takes 8. They
+    overlap: the shortlist is less than k · r.
     """
     most, length, k = PAPER
-    share, few = COMPOSED if composed else (SHARE, SHORT_K)
-    r = max(1, min(length, round(share * vocabulary)))
+    r = max(1, min(length, round(SHARE * vocabulary)))
     m = min(most, max(1, examples // LEAST_MEMBERS))
-    return m, r, min(k if r == length else few, m)
+    return m, r, min(k if r == length else SHORT_K, m)
 
 
 def token_lists(
@@ -104,15 +102,31 @@ def best_of(scores: Floats, ids: Ids, size: int) -> NDArray[np.intp]:
 
 @dataclass(frozen=True)
 class Shortlist:
-    """The vectors c [m, d], their lists [m, r] (best token first), and how many lists a query takes."""
+    """The vectors c [m, d], their lists (best token first), and how many lists a query takes.
+
+    Lists of one length are an array [m, r]. Lists of any length lie in one array, list i at offsets[i] to
+    offsets[i + 1].
+    """
 
     c: Floats
     lists: Ids
     k: int
+    offsets: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        if self.c.ndim != 2 or self.lists.ndim != 2 or len(self.c) != len(self.lists) or not 1 <= self.k <= len(self.c):
+        lists = len(self.lists) if self.offsets is None else len(self.offsets) - 1
+        flat = 2 if self.offsets is None else 1
+        if self.c.ndim != 2 or self.lists.ndim != flat or len(self.c) != lists or not 1 <= self.k <= len(self.c):
             raise ValueError(f"no shortlist: c {self.c.shape}, lists {self.lists.shape}, k = {self.k}")
+
+    def list_of(self, i: int) -> Ids:
+        """The tokens of one list, best first."""
+        return self.lists[i] if self.offsets is None else self.lists[self.offsets[i] : self.offsets[i + 1]]
+
+    @property
+    def mean_length(self) -> float:
+        """Tokens of a list, on average."""
+        return self.lists.size / len(self.c)
 
     def nearest(self, x0: ArrayLike) -> NDArray[np.int64]:
         """Which k vectors have the largest inner product with x_0, best first; equal ones by their number."""
@@ -122,7 +136,7 @@ class Shortlist:
     @cached_property
     def _compared(self) -> HeadRows:
         """The vectors where the native core compares them: on one thread, which is quicker than many for so few."""
-        return HeadRows.build(self.c, format="float32")
+        return HeadRows.build(self.c, format="float32" if self.offsets is None else "int8")
 
     def tokens(self, x0: ArrayLike, extra: ArrayLike | None = None, vocabulary: int | None = None) -> Ids:
         """The tokens to score for a query: the union of its k lists and of `extra`, sorted, each once.
@@ -132,17 +146,34 @@ class Shortlist:
         more = np.zeros(0, np.uint32) if extra is None else np.asarray(extra, np.uint32)
         chosen = self.nearest(x0)
         if vocabulary is None:
-            vocabulary = 1 + max(int(self.lists[chosen].max(initial=0)), int(more.max(initial=0)))
-        return union_of_lists(self.lists, chosen, more, vocabulary)
+            highest = max(int(self.list_of(int(i)).max(initial=0)) for i in chosen)
+            vocabulary = 1 + max(highest, int(more.max(initial=0)))
+        return union_of_lists(self.lists, chosen, more, vocabulary, self.offsets)
+
+    def take(self, k: int) -> Shortlist:
+        """The same lists, of which a query takes another number."""
+        return replace(self, k=k)
 
     def cut(self, r: int, k: int) -> Shortlist:
         """The same vectors with only the first r tokens of each list, and another k."""
-        return Shortlist(self.c, self.lists[:, :r], k)
+        if self.offsets is None:
+            return Shortlist(self.c, self.lists[:, :r], k)
+        lengths = np.minimum(np.diff(self.offsets), r)
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        places = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1] - offsets[:-1], lengths)
+        return Shortlist(self.c, self.lists[places], k, offsets)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to one file."""
-        meta = {"m": len(self.c), "d": self.c.shape[1], "r": self.lists.shape[1], "k": self.k}
-        arrays = {"c": self.c.astype(np.float32).ravel(), "lists": self.lists.astype(np.uint32).ravel()}
+        meta = {"m": len(self.c), "d": self.c.shape[1], "k": self.k}
+        arrays: dict[str, NDArray[Any]] = {
+            "c": self.c.astype(np.float32).ravel(),
+            "lists": self.lists.astype(np.uint32).ravel(),
+        }
+        if self.offsets is None:
+            meta["r"] = self.lists.shape[1]
+        else:
+            arrays["offsets"] = self.offsets.astype(np.int64)
         write_container(path, KIND, VERSION, meta, arrays)
 
     @classmethod
@@ -152,7 +183,12 @@ class Shortlist:
         try:
             m, k = int(found.meta["m"]), int(found.meta["k"])
             c, lists = found.arrays["c"].reshape(m, found.meta["d"]), found.arrays["lists"]
-            return cls(c, lists.reshape(m, found.meta["r"]), k)
-        except (KeyError, ValueError, TypeError) as error:
+            if "r" in found.meta:
+                return cls(c, lists.reshape(m, found.meta["r"]), k)
+            offsets = found.arrays["offsets"]
+            if offsets[0] != 0 or offsets[-1] != len(lists) or (np.diff(offsets) < 0).any():
+                raise ValueError("offsets that do not divide the lists")
+            return cls(c, lists, k, offsets)
+        except (KeyError, IndexError, ValueError, TypeError) as error:
             why = "its parts do not fit together"
             raise FileFormatError(f"{Path(path)} is no usable shortlist ({why}): build the shortlist again") from error
