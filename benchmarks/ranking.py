@@ -220,7 +220,7 @@ def _corpus(
     sizes = [len(q.tokens) for q in _with(bench.engine(model, rule), shortlist, bench, model) if q.tokens is not None]
     facts["shortlist"] = {
         "m": len(shortlist.c),
-        "r": shortlist.lists.shape[1],
+        "r": round(shortlist.mean_length),
         "k": shortlist.k,
         "share": float(np.mean(sizes)) / len(bench.data.vocabulary),
     }

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pixnar.corpus.perturb import _neighbours
+from pixnar.corpus.perturb import neighbours
 from pixnar.errors import PixnarError
 from pixnar.evaluate import Perturbation, evaluate, paired_difference
 from pixnar.search import Hit
@@ -137,11 +137,11 @@ def test_seeds_and_ids_matter_and_kinds_of_edits_are_about_as_frequent() -> None
 
 
 def test_neighbours() -> None:
-    assert set(_neighbours("a")) == set("qwsz")
-    assert set(_neighbours("A")) == set("QWSZ")
-    assert set(_neighbours("5")) == set("46rt")
+    assert set(neighbours("a")) == set("qwsz")
+    assert set(neighbours("A")) == set("QWSZ")
+    assert set(neighbours("5")) == set("46rt")
     for character in "azé漢жßªⅷ१":
-        near = _neighbours(character)
+        near = neighbours(character)
         assert near
         assert character not in near
         assert all(len(one) == 1 and one.isalnum() for one in near)

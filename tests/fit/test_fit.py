@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -254,10 +255,34 @@ def test_a_corpus_of_one_document(tmp_path: Path, encoder: Path) -> None:
     assert [hit.doc_id for hit in Index.load(tmp_path / "index").search("anything")] == ["d"]
 
 
+def test_lists_are_counted_once_without_a_dev_split(
+    tmp_path: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fit that stops after its choices makes the same ones when it resumes."""
+    write_small(tmp_path / "corpus", 12, 3)
+    shutil.rmtree(tmp_path / "corpus" / "qrels")
+    recipe = settings(encoder, train__steps=2, shortlist__learn=True)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pixnar.fit.run.ship", stop)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                made(tmp_path / "corpus", tmp_path / "broken", recipe)
+    for name in ("broken", "whole"):
+        made(tmp_path / "corpus", tmp_path / name, recipe)
+    paths = [tmp_path / name / "shortlist.pixnar" for name in ("broken", "whole")]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert Index.load(tmp_path / "whole").engine.shortlist is not None
+
+
 def test_killed_and_started_again(tmp_path: Path, encoder: Path) -> None:
     """Killed with SIGKILL at every stage, a fit gives the index that it would have given otherwise."""
     write_small(tmp_path / "corpus", 12, 3)
-    wishes = [settings(encoder, train__steps=9, shortlist__learn=False, train__fine_tune=share) for share in (0.0, 0.5)]
+    kinds: list[dict[str, Any]] = [{"shortlist__learn": True}, {"shortlist__learn": False, "train__fine_tune": 0.5}]
+    wishes = [settings(encoder, train__steps=9, **kind) for kind in kinds]
     wishes[1].append("serve.keep_model=false")
     moments = [
         "work/fit.json",
@@ -408,12 +433,17 @@ def test_a_query_takes_as_many_lists_as_dev_needs(
     tmp_path: Path, corpus: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wish = settings(encoder, train__steps=2, shortlist__learn=True, shortlist__m=6, shortlist__r=20, shortlist__k=0)
-    monkeypatch.setattr("pixnar.fit.run._LIST_LOSS", 1.0)  # whatever it loses: the default number of lists
+    monkeypatch.setattr("pixnar.fit.run._LIST_LOSS", 1.0)  # whatever it loses: the smallest number that is tried
     monkeypatch.setattr("pixnar.fit.run._MOST_LISTED", 1.0)
     made(corpus, tmp_path / "few", wish)
     few = Index.load(tmp_path / "few").engine.shortlist
     assert few is not None
-    assert few.k == 5
+    assert few.k == 1
+    monkeypatch.setattr("pixnar.fit.run._LISTS", (3, 4))  # times the one that comes to 5 % of so few tokens
+    made(corpus, tmp_path / "more", wish)
+    more = Index.load(tmp_path / "more").engine.shortlist
+    assert more is not None
+    assert more.k == 3
     said: list[str] = []
     monkeypatch.setattr("pixnar.fit.run._LIST_LOSS", -1.0)  # never good enough
     made(corpus, tmp_path / "none", wish, say=said.append)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -427,15 +428,16 @@ def test_a_damaged_shortlist_is_one_line(copy: Path) -> None:
     """Whatever token it names, and numbers that are none."""
     path = copy / "shortlist.pixnar"
     sound = Shortlist.load(path)
+    assert sound.offsets is not None
     c, lists = sound.c.copy(), sound.lists.copy()
     for token in (10**6, 0xFFFFFF00, 0xFFFFFFFF):
-        lists[:, 3] = token
-        Shortlist(c, lists, sound.k).save(path)
+        lists[sound.offsets[:-1]] = token  # the first of every list
+        replace(sound, c=c, lists=lists).save(path)
         with pytest.raises(FileFormatError, match="shortlist is damaged") as caught:
             Index.load(with_sizes(copy)).search("balin")
         assert "\n" not in str(caught.value)
     c[:, 1] = np.nan
-    Shortlist(c, sound.lists.copy(), sound.k).save(path)
+    replace(sound, c=c, lists=sound.lists.copy()).save(path)
     with pytest.raises(FileFormatError, match="shortlist is damaged"):
         Index.load(with_sizes(copy)).search("balin")
 

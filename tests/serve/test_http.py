@@ -100,6 +100,22 @@ def test_wishes(server: ServeProcess, library: Index) -> None:
     assert hits(beam) == list(map(tuple, library.search(text, beam=5)))
 
 
+def test_spelling(server: ServeProcess, library: Index) -> None:
+    typed, meant = "Balni demmor", "balin demor"
+    for wish in ({}, {"explain": True}):
+        result = search(server, query=typed, k=3, spelling=True, **wish)["results"][0]
+        assert (result["query"], result["corrected"]) == (typed, meant)
+        assert hits(result) == list(map(tuple, library.search(meant, 3)))
+        result = search(server, query=typed, k=3, spelling=False, **wish)["results"][0]
+        assert (result["query"], result["corrected"]) == (typed, None)
+        assert hits(result) == list(map(tuple, library.search(typed, 3, spelling=False)))
+    line = {"q": typed, "k": "3", "spelling": "true"}
+    assert httpx.get(f"{server.address}/search", params=line).json()["results"][0]["corrected"] == meant
+    assert search(server, query=meant, spelling=True)["results"][0]["corrected"] is None
+    default = search(server, query=typed)["results"][0]["corrected"]
+    assert default == (meant if library.manifest["spelling"] else None)
+
+
 def test_explanations(server: ServeProcess, library: Index) -> None:
     told = search(server, query="balin demor", k=2, explain=True)["results"][0]
     mine = library.explain("balin demor", 2)

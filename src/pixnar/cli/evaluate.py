@@ -53,6 +53,15 @@ def evaluate(
     full: FullVocabulary = False,
     sources: Sources = "all",
     beam: Beam = 0,
+    spelling: Annotated[
+        bool | None,
+        typer.Option(
+            "--spelling/--no-spelling",
+            help="Correct query words by a lexicon: that of an index, else one made of the corpus, also for baselines. "
+            "Default: as fit decided on dev; a baseline: no.",
+            show_default=False,
+        ),
+    ] = None,
     skip_bad_rows: SkipBadRows = False,
     threads: Annotated[int, typer.Option(help="Worker threads.", min=1)] = 2,
     json_file: JsonFile = None,
@@ -68,6 +77,7 @@ def evaluate(
     from pixnar.corpus import open_corpus
     from pixnar.evaluate import Perturbation, check_ids, write_qrels, write_run
     from pixnar.evaluate import evaluate as measure
+    from pixnar.evaluate.spelling import with_spelling
 
     for path in (run_file, qrels_file, json_file):
         if path is not None:
@@ -78,6 +88,8 @@ def evaluate(
     retriever = _retriever(folder, full, sources, beam, threads)
     source = open_corpus(corpus, skip_bad_rows=skip_bad_rows)
     with show_progress() as progress:
+        if spelling is not None:
+            retriever = with_spelling(retriever, spelling, folder, source, progress)
         found = measure(
             retriever,
             source,
@@ -96,6 +108,7 @@ def evaluate(
     tell_skipped(source.skipped)
     report: dict[str, Any] = {"index": str(folder), "split": split, "queries": len(found.run)}
     report |= {"beam": beam} if beam else {}
+    report |= {} if spelling is None else {"spelling": spelling}
     report |= {"figures": found.figures, "intervals": found.intervals()}
     if found.unperturbed:
         report["perturbation"] = perturbation.to_dict() | {"queries_changed": found.queries_changed}

@@ -20,6 +20,8 @@ def show(told: dict[str, Any], console: Console | None = None) -> None:
     console = console or Console(highlight=False)
     share = told["shortlist"] / max(1, told["vocabulary"])
     console.print(f"[bold]{escape(told['query'])}[/bold]")
+    if told["corrected_from"]:
+        console.print(f"corrected from: {escape(told['corrected_from'])}")
     own = ", ".join(escape(token) for token in told["own"]) or "none"
     console.print(f"phrases that stand in the query: {own}")
     console.print(f"\nshortlist: {told['shortlist']:,} of {told['vocabulary']:,} tokens ({share:.1%})")

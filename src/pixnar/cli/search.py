@@ -37,6 +37,15 @@ Beam = Annotated[
     ),
 ]
 
+Spelling = Annotated[
+    bool | None,
+    typer.Option(
+        "--spelling/--no-spelling",
+        help="Correct words that neither the corpus nor the encoder knows; default: as fit decided on dev.",
+        show_default=False,
+    ),
+]
+
 
 @app.command("search")
 def search(
@@ -54,6 +63,7 @@ def search(
     full: FullVocabulary = False,
     sources: Sources = "all",
     beam: Beam = 0,
+    spelling: Spelling = None,
     device: Annotated[
         str | None,
         typer.Option(help="Encode and score through torch on this device, e.g. cuda."),
@@ -66,22 +76,28 @@ def search(
     from pixnar.baselines import is_baseline, open_baseline
     from pixnar.cli.explained import show
     from pixnar.index import Index
+    from pixnar.vocab import normalize
 
     if is_baseline(index):
         given = {"--where": where, "--threshold": threshold, "--explain": explain, "--full": full, "--device": device}
-        refuse(index, given | {"--sources": None if sources == "all" else sources, "--beam": beam or None})
+        given |= {"--sources": None if sources == "all" else sources, "--beam": beam or None, "--spelling": spelling}
+        refuse(index, given)
         _tell(query, open_baseline(index).search(query, k), as_json)
         return
     opened = Index.load(index, shortlist=not full, sources=ranked_by(sources, beam), device=device)
     if explain:
-        opened.search(query, k, where=where, beam=beam)  # so that the times told are not those of opening files
-        found = opened.explain(query, k, threshold=threshold, where=where, beam=beam)
+        opened.search(
+            query, k, where=where, beam=beam, spelling=spelling
+        )  # so that the times told are not those of opening files
+        found = opened.explain(query, k, threshold=threshold, where=where, beam=beam, spelling=spelling)
         if as_json:
             print(json.dumps(found, ensure_ascii=False))
         else:
             show(found)
         return
-    _tell(query, opened.search(query, k, where=where, threshold=threshold, beam=beam), as_json)
+    asked = opened.asked(query, spelling)
+    hits = opened.search(query, k, where=where, threshold=threshold, beam=beam, spelling=spelling)
+    _tell(query, hits, as_json, None if asked == normalize(query) else asked)
 
 
 def ranked_by(sources: str, beam: int) -> str:
@@ -98,10 +114,13 @@ def refuse(folder: Path, options: Mapping[str, object]) -> None:
         raise PixnarError(f"{folder} is a baseline, and {given[0]} is for an index: leave it out, or give an index")
 
 
-def _tell(query: str, hits: list[Hit], as_json: bool) -> None:
+def _tell(query: str, hits: list[Hit], as_json: bool, corrected: str | None = None) -> None:
     if as_json:
-        print(json.dumps({"query": query, "hits": [hit._asdict() for hit in hits]}, ensure_ascii=False))
+        told = {"query": query, "corrected": corrected, "hits": [hit._asdict() for hit in hits]}
+        print(json.dumps(told, ensure_ascii=False))
         return
+    if corrected is not None:
+        print(f"searching for: {corrected} (instead of: {query}; --no-spelling searches as typed)")
     for place, hit in enumerate(hits, 1):
         print(f"{place:>3}  {hit.score:8.3f}  {hit.doc_id:<20} {hit.docid}")
     if not hits:

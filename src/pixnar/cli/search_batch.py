@@ -19,7 +19,7 @@ from pixnar.cli.common import (
     check_ray,
     tell_skipped,
 )
-from pixnar.cli.search import FullVocabulary, IndexPath, Sources
+from pixnar.cli.search import FullVocabulary, IndexPath, Sources, Spelling
 
 
 @app.command("search-batch")
@@ -39,6 +39,7 @@ def search_batch(
     ] = 256,
     full: FullVocabulary = False,
     sources: Sources = "all",
+    spelling: Spelling = None,
     ray: Ray = False,
     workers: RayWorkers = None,
     ray_address: RayAddress = None,
@@ -73,7 +74,7 @@ def search_batch(
             index,
             queries,
             out,
-            Wish(k, where, threshold, sources, full, batch),
+            Wish(k, where, threshold, sources, full, batch, spelling),
             workers=made,
             threads=threads,
             skip_bad_rows=skip_bad_rows,

@@ -84,7 +84,7 @@ def _edited(text: str, random: np.random.Generator) -> str:
         return text
     i = _one_of(places, random)
     before, character, after = text[:i], text[i], text[i + 1 :]
-    other = _one_of(_neighbours(character), random)
+    other = _one_of(neighbours(character), random)
     edits = [_one_of([before + other + text[i:], before + character + other + after], random), before + other + after]
     if any(one.isalnum() for one in _word_around(before, after)):
         edits.append(before + after)
@@ -100,10 +100,10 @@ def _word_around(before: str, after: str) -> str:
     return head + (right[0] if right and not after[0].isspace() else "")
 
 
-def _neighbours(character: str) -> list[str]:
+def neighbours(character: str) -> list[str]:
     """Characters that a finger may hit instead: the next keys, or elsewhere the next letters of the alphabet.
 
-    >>> "".join(_neighbours("g")), "".join(_neighbours("É"))
+    >>> "".join(neighbours("g")), "".join(neighbours("É"))
     ('tyfhvb', 'ÇÈÊË')
     """
     for r, row in enumerate(_KEYBOARD):

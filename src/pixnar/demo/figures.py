@@ -17,6 +17,7 @@ from pixnar.baselines.hybrid import RRF, WEIGHTS
 from pixnar.corpus import Corpus
 from pixnar.errors import FileFormatError
 from pixnar.evaluate import evaluate
+from pixnar.evaluate.spelling import with_spelling
 from pixnar.fit.run import default_cache
 from pixnar.index import Index
 from pixnar.index.manifest import NAME, read_manifest
@@ -104,7 +105,7 @@ class Figures:
         """Ask every system that is missing; each is on disk before the next is asked."""
         for system in self.missing:
             found = evaluate(
-                system.opened(),
+                with_spelling(system.opened(), False, system.folder, corpus),  # as typed, like the baselines
                 corpus,
                 SPLIT,
                 measures=MEASURES,

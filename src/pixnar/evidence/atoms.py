@@ -23,13 +23,18 @@ def atom_pattern(text: str) -> re.Pattern[str]:
     return _ASCII_ATOMS if text.isascii() else _unicode_patterns()[0]
 
 
+def word_pattern(text: str) -> re.Pattern[str]:
+    """What matches the words of a normalised text, which `words` lists."""
+    return _ASCII_WORDS if text.isascii() else _unicode_patterns()[1]
+
+
 def words(text: str) -> list[str]:
     """The words of a normalised text: its atoms without punctuation and other signs.
 
     >>> words("all-star game, 1999")
     ['all', 'star', 'game', '1999']
     """
-    return (_ASCII_WORDS if text.isascii() else _unicode_patterns()[1]).findall(text)
+    return word_pattern(text).findall(text)
 
 
 @functools.cache

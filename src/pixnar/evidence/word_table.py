@@ -39,7 +39,10 @@ class WordTable:
         return len(self.offsets) - 1
 
     def __iter__(self) -> Iterator[str]:
-        return (self._bytes(i).decode() for i in range(len(self)))
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, i: int) -> str:
+        return self._bytes(i).decode()
 
     def find(self, word: str) -> int | None:
         """The id of a word, or None."""

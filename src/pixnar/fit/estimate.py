@@ -36,7 +36,7 @@ def estimate(
 
     >>> sizes = {"docids": 20_000, "tokens": 63_000, "texts": 21_000, "weights": 11e6, "width": 384}
     >>> print(estimate(Recipe(), **sizes, minutes=2, dev=1000))  # doctest: +ELLIPSIS
-    about ... minutes in all: encoding ..., solving ..., training 2, shortlist 2, choices ...
+    about ... minutes in all: encoding ..., solving ..., training 2, choices ...
     """
     cores = min(os.cpu_count() or 1, 8)
     encoding = texts * max(weights, 1e5) / _WEIGHTS / (_TEXTS * cores) / 60
@@ -44,7 +44,8 @@ def estimate(
     if recipe.model.head == "solved":
         solving = _ROUNDS * 2 * tokens * width / 384 / (_SOLVED * cores) / 60
     searches = dev * _TRIES * max(1.0, docids / 1e5)
-    shortlist = recipe.shortlist.minutes if recipe.shortlist.learn else 0.0
+    learned = recipe.shortlist.learn and recipe.scoring.score != "composed"  # cells take seconds
+    shortlist = recipe.shortlist.minutes if learned else 0.0
     return Estimate(encoding, solving, minutes, shortlist, searches / (_SEARCHES * cores) / 60)
 
 

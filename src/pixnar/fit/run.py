@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pixnar.corpus import Corpus, open_corpus
 from pixnar.docids import DocidTable, build_table
+from pixnar.encode import QueryEncoder
 from pixnar.errors import PixnarError
 from pixnar.evaluate.queries import Queries, read_queries
 from pixnar.evidence.fuse import Fusion
@@ -22,10 +23,11 @@ from pixnar.evidence.ngrams import Ngrams
 from pixnar.fit.cross import CrossValidation, folds
 from pixnar.fit.estimate import Estimate, estimate
 from pixnar.fit.folder import claim, forget
-from pixnar.fit.lists import examples, learn_vectors, list_tokens, make_shortlist, standardised
+from pixnar.fit.lists import cells_of_docids, examples, learn_vectors, list_tokens, make_shortlist
 from pixnar.fit.parts import start_rule, x_of
 from pixnar.fit.ship import ship
 from pixnar.fit.sources import Sources, unused
+from pixnar.fit.spelling import decide, write_lexicon
 from pixnar.fit.tune import (
     COMPOSED_GRID,
     GRID,
@@ -42,6 +44,7 @@ from pixnar.index.engine import BM25, DENSE, EXPANSION, OWN, TEXT, Engine, Query
 from pixnar.index.engine import DOCIDS as DOCID_SCORE
 from pixnar.index.files import (
     DOCIDS,
+    ENCODER,
     MODEL,
     PRIORS,
     SHORTLIST,
@@ -77,10 +80,9 @@ Floats = NDArray[np.float32]
 # Weights of the sources where there is no dev split. docs/LOG.md has measurements, but none of TEXT (vectors of text):
 # its weight is a guess, that of DENSE.
 _WITHOUT_DEV = {DOCID_SCORE: 0.25, OWN: 1.0, EXPANSION: 0.25, DENSE: 0.5, TEXT: 0.5, BM25: 0.5}
-_LISTS = (5, 8, 12, 20, 32)  # of the shortlist that a query may take
+_LISTS = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4)  # that a query may take, as shares of those that come to 5 % of V
 _MOST_LISTED, _LIST_LOSS = 0.2, 0.01  # share of the vocabulary, and what may be lost of dev MRR@10
-_NO_SHORTLIST = "no-shortlist"  # in the work folder: dev needs every token
-_UNJUDGED = 20  # lists a query takes where there is no dev split to ask
+_UNJUDGED = 2  # as in _LISTS, where there is no dev split to ask
 _STAND_INS = 100  # docids that stand in for queries where there are none
 
 
@@ -184,6 +186,7 @@ class _Fit:
             for name in unused(fusions):
                 (self.folder / name).unlink(missing_ok=True)
         self.report.facts["served"] = ship(model, chosen, dev, self.folder, self.recipe.serve, self.say, self.progress)
+        self.spelling(model, chosen, dev)
         self._seal(rule, fusions, model)
         return self.report
 
@@ -434,16 +437,16 @@ class _Fit:
         self.report.facts |= {"log_z_abs": float(raw), "log_z_abs_calibrated": float(np.abs(left[:, 1:]).mean())}
 
     def shortlist(self, model: Nar, data: TrainingData) -> Shortlist | None:
-        """Learned and listed, once."""
-        path, wish = self.folder / SHORTLIST, self.recipe.shortlist
-        if not wish.learn or self.world.tell((self.work / _NO_SHORTLIST).exists()):
+        """Made once, and kept in the work folder until `choices` has decided how many lists a query takes."""
+        path, wish = self.work / SHORTLIST, self.recipe.shortlist
+        if not wish.learn:
             return None
         if not self.world.tell(path.exists()):
             self._list(model, data, wish, path)
         made = Shortlist.load(path)
-        share = min(1.0, made.k * made.lists.shape[1] / len(data.vocabulary))
+        share = min(1.0, made.k * made.mean_length / len(data.vocabulary))
         self.say(
-            f"shortlist: {len(made.c):,} lists of {made.lists.shape[1]:,} tokens, {made.k} a query, at most {share:.0%}"
+            f"shortlist: {len(made.c):,} lists of {made.mean_length:,.0f} tokens, {made.k} a query, about {share:.0%}"
         )
         return made
 
@@ -452,15 +455,17 @@ class _Fit:
             rule = start_rule(self.recipe)
             make_shortlist(model, data, wish, rule, self.recipe.train.seed, self.progress).save(path)
             return
+        if self.recipe.scoring.score == "composed":  # cells are made of all rows, which only the first process has
+            if self.world.first:
+                cells_of_docids(model, data, wish, self.recipe.train.seed, self.progress).save(path)
+            self.world.wait()
+            return
         shard = Nar.from_pretrained(self._model_path(), self.world) if self.world.first else model
         shard.to(self.world.device(pick_device(self.recipe.train.device)))
         x0, targets = examples(shard, data, self.recipe.train.seed)
-        composed = self.recipe.scoring.score == "composed"
-        listed = standardised(shard.head, x0) if composed else shard.head
-        c = learn_vectors(listed, x0, targets, wish, self.recipe.train.seed, self.progress)
+        c = learn_vectors(shard.head, x0, targets, wish, self.recipe.train.seed, self.progress)
         if self.world.first:
-            whole = standardised(model.head, x0) if composed else model.head
-            list_tokens(c, whole, wish, len(x0), composed).save(path)
+            list_tokens(c, model.head, wish, len(x0)).save(path)
         self.world.wait()
 
     def engine(
@@ -510,15 +515,15 @@ class _Fit:
                 "no dev split: the recipe's own dials and fixed weights are used; real queries would choose better"
             )
             if engine.shortlist is not None and rule.score == "composed" and not self.recipe.shortlist.k:
-                engine.shortlist = engine.shortlist.cut(
-                    engine.shortlist.lists.shape[1], min(_UNJUDGED, len(engine.shortlist.c))
-                )
-                engine.shortlist.save(self.folder / SHORTLIST)
+                first = engine.shortlist
+                engine.shortlist = first.take(min(_UNJUDGED * first.k, len(first.c)))
                 queries = engine.listed(queries)
+            self._ship_shortlist(engine)
             return rule, self._fixed(engine, queries)
         some = dev.first(self.recipe.scoring.tune_queries)  # the weights of a fusion are chosen on all
         if engine.shortlist is not None and rule.score == "composed" and not self.recipe.shortlist.k:
             queries = self._lists_of_a_query(engine, queries, some)
+        self._ship_shortlist(engine)
         tuner, halves = RuleTuner(engine, queries[: len(some)], some, self.progress), folds(len(dev))
         rules = [rule] * len(halves)
         if self.recipe.scoring.tune:
@@ -568,27 +573,31 @@ class _Fit:
     def _lists_of_a_query(self, engine: Engine, queries: Sequence[Query], dev: Queries) -> Sequence[Query]:
         """Take as many lists a query as dev MRR@10 within 1 % needs; no shortlist where a fifth of V is not enough.
 
-        The engine and the file of the shortlist are changed; the queries come back with their new tokens.
+        The engine is changed; the queries come back with their new tokens.
         """
         first = engine.shortlist
         assert first is not None
-        few, path = len(dev), self.folder / SHORTLIST
+        few = len(dev)
         full = docid_mrr(engine.without_shortlist(), [q._replace(tokens=None) for q in queries[:few]], dev.relevant)
         most = _MOST_LISTED * (engine.scorer.head.count - 1)
-        for k in sorted({min(k, len(first.c)) for k in (first.k, *_LISTS)}):
-            engine.shortlist = first.cut(first.lists.shape[1], k)
+        for k in sorted({min(max(1, round(share * first.k)), len(first.c)) for share in _LISTS}):
+            engine.shortlist = first.take(k)
             found = engine.listed(queries)
             size = np.mean([0 if q.tokens is None else len(q.tokens) for q in found[:few]])
             if size > most:
                 break
             if docid_mrr(engine, found[:few], dev.relevant) >= (1 - _LIST_LOSS) * full:
-                engine.shortlist.save(path)
                 return found
         self.say("shortlist: a fifth of the vocabulary loses more than 1 % of MRR@10, so every token is scored")
         engine.shortlist = None
-        (self.work / _NO_SHORTLIST).touch()
-        path.unlink()
         return engine.listed(queries)
+
+    def _ship_shortlist(self, engine: Engine) -> None:
+        """Write the shortlist that the index searches with; an earlier run may have left another one."""
+        path = self.folder / SHORTLIST
+        path.unlink(missing_ok=True)
+        if engine.shortlist is not None:
+            engine.shortlist.save(path)
 
     def _compare_with_full(
         self, engine: Engine, queries: Sequence[Query], dev: Queries, tuner: RuleTuner, rules: Sequence[ScoreRule]
@@ -611,6 +620,15 @@ class _Fit:
             f"shortlist: MRR@10 {reached[0]:.3f} with {share:.1%} of the vocabulary, {reached[1]:.3f} with all of it"
         )
 
+    def spelling(self, model: Nar, engine: Engine, dev: Queries) -> None:
+        """The lexicon, where the recipe wants one, and whether queries are corrected by it."""
+        wish = self.recipe.serve.spelling
+        if wish == "off":
+            return
+        lexicon = write_lexicon(self.corpus, model.encoder.tokenizer.get_vocab(), self.folder, self.progress)
+        encoder = QueryEncoder.load(self.folder / ENCODER)
+        self.report.facts["spelling"] = decide(wish, engine, encoder, lexicon, dev, self.say)
+
     def _tell_cut(self, data: TrainingData, slots: int) -> None:
         cut = float((data.tokens.lengths >= slots).mean())
         self.report.facts |= {"slots": slots, "docids_cut": cut, "tokens_per_docid": float(data.tokens.lengths.mean())}
@@ -629,6 +647,7 @@ class _Fit:
             "depth": self.recipe.fuse.depth,
             "expansion": self.recipe.evidence.expansion,
             "nearest": self.report.facts["nearest"],
+            "spelling": self.report.facts.get("spelling", {}).get("on", False),
             "slots": model.slots.slots,
             "facts": self.report.facts,
             "dev": self.report.dev,

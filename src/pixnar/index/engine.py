@@ -30,6 +30,7 @@ from pixnar.index.units import Units
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search import Decoded, Decoder, DocidHit, DocumentHit, SlotScores
 from pixnar.search.query import ArrayHead, QueryScorer
+from pixnar.spelling import Speller
 
 if TYPE_CHECKING:
     from pixnar.model.nar import Nar
@@ -42,13 +43,17 @@ DOCIDS, OWN, EXPANSION, DENSE, TEXT, BM25 = "docids", "own", "expansion", "dense
 
 
 class Query(NamedTuple):
-    """A query on its way: normalised text, slot vectors, pooled vector, own n-grams, shortlist."""
+    """A query on its way: normalised text, slot vectors, pooled vector, own n-grams, shortlist.
+
+    `original` is the normalised text as it was asked, if its spelling was corrected; else it is empty.
+    """
 
     text: str
     x: Floats
     pooled: Floats
     own: NDArray[np.uint32]
     tokens: NDArray[np.uint32] | None
+    original: str = ""
 
 
 class Expanded(NamedTuple):
@@ -150,6 +155,7 @@ class Engine:
     threads: int = 2
     nearest: bool = True  # the documents with the nearest vectors are candidates; else vectors only re-rank
     encode: Encode | None = None  # for docids that are added later, where dense vectors count
+    speller: Speller | None = None
     factors: DocidFactors | None = None  # of docids under the composed score; made from the scorer's rows if not given
     made: InitVar[Decoder | None] = None  # for these slots, floors and factors; its first use reads the whole table
 
@@ -184,7 +190,7 @@ class Engine:
         Two states are kept: searches go on with the old one, without waiting, while the new one is made.
         """
         if not difference:
-            return Sources(self.units, self.evidence, self.bm25, self.vectors, self.text)
+            return Sources(self.units, self.evidence, self.bm25, self.vectors, self.text, self.speller)
         for known, sources in self._ready:
             if known is difference:
                 return sources
@@ -193,11 +199,15 @@ class Engine:
             if made is None:
                 if self._live is None:
                     built = (self.units, self.evidence, self.bm25, self.vectors, self.text)
-                    self._live = LiveSources(*built, self.ngrams.vocabulary, self.encode)
+                    self._live = LiveSources(*built, self.ngrams.vocabulary, self.encode, self.speller)
                 made = self._live.after(difference)
             others = [pair for pair in self._ready if pair[1] is not made]
             self._ready = [(difference, made), *others[:1]]
             return made
+
+    def current_speller(self) -> Speller | None:
+        """What corrects queries, with the words of all docids that were added so far; None without a lexicon."""
+        return None if self.speller is None else self.sources(self.table.snapshot().difference).speller
 
     @cached_property
     def unit_of(self) -> dict[str, int]:

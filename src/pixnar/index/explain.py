@@ -21,11 +21,18 @@ _OF_LIST = 5  # of a cluster's list
 _EXPECTED = 20
 
 
-def explain(index: Index, text: str, k: int, wanted: Wanted, threshold: float | None = None) -> dict[str, Any]:
+def explain(
+    index: Index,
+    text: str,
+    k: int,
+    wanted: Wanted,
+    threshold: float | None = None,
+    spelling: bool | None = None,
+) -> dict[str, Any]:
     """All of it, ready for JSON."""
     engine, vocabulary = index.engine, index.table.vocabulary
     engine.warm_up()
-    queries, lap = prepared(index, [text])
+    queries, lap = prepared(index, [text], spelling)
     query = queries[0]
     scores, hits = answered(index, query, k, wanted, threshold, lap)
     size = engine.scorer.head.count - 1
@@ -37,6 +44,7 @@ def explain(index: Index, text: str, k: int, wanted: Wanted, threshold: float | 
     sums = Sums(index, query, scores, wanted, ids, logits)
     return {
         "query": query.text,
+        "corrected_from": query.original or None,
         "tokens": [vocabulary.token(int(v)) for v in vocabulary.encode(query.text)],
         "own": [vocabulary.token(int(v)) for v in query.own],
         "clusters": _clusters(index, query),
@@ -95,7 +103,7 @@ def _clusters(index: Index, query: Query) -> list[dict[str, Any]]:
         {
             "cluster": int(i),
             "inner_product": float(shortlist.c[i] @ query.x[0]),
-            "tokens": [vocabulary.token(int(v)) for v in shortlist.lists[i][:_OF_LIST]],
+            "tokens": [vocabulary.token(int(v)) for v in shortlist.list_of(int(i))[:_OF_LIST]],
         }
         for i in shortlist.nearest(query.x[0])
     ]

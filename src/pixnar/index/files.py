@@ -27,6 +27,7 @@ BM25_FILE = "bm25.pixnar"
 VECTORS = "vectors.pixnar"  # of docids
 TEXT_FILE = "text.pixnar"  # vectors of the documents' text
 SHORTLIST = "shortlist.pixnar"
+LEXICON = "lexicon.pixnar"  # words of the corpus, for the spelling of queries
 
 _PRIORS_KIND, _UNITS_KIND, _VERSION = "priors", "units", 1
 

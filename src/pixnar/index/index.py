@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,13 @@ from pixnar.head import HeadRows
 from pixnar.index import manifest
 from pixnar.index.engine import EVERYTHING, Engine, Query, Wanted
 from pixnar.index.explain import explain
-from pixnar.index.files import DOCIDS, ENCODER, HEAD
+from pixnar.index.files import DOCIDS, ENCODER, HEAD, LEXICON
 from pixnar.index.opening import open_engine
+from pixnar.index.stages import prepared
 from pixnar.scoring import ScoreRule
 from pixnar.search import DocumentHit, Generated, Hit
 from pixnar.search.query import Head, QueryScorer
+from pixnar.spelling import Speller
 from pixnar.storage import in_memory
 from pixnar.vocab import normalize
 
@@ -36,6 +38,8 @@ class Index:
     ) -> None:
         self.folder, self.manifest, self.engine, self.encoder = folder, content, engine, encoder
         self.rows = rows  # the phrase rows as they are served
+        self.corrects = bool(content.get("spelling"))  # whether queries are corrected unless a search says otherwise
+        self.speller: Callable[[], Speller | None] = engine.current_speller
 
     @classmethod
     def load(
@@ -159,13 +163,16 @@ class Index:
         forbid: Iterable[str] | None = None,
         where: str | Filter | None = None,
         beam: int = 0,
+        spelling: bool | None = None,
     ) -> list[Hit]:
         """The k best documents; `allow`, `forbid` and `where` restrict what may be found.
 
-        With `beam`, a beam of that width looks for docids as in the paper: not exact, and docids alone rank.
+        With `beam`, a beam of that width looks for docids as in the paper: not exact, and docids alone rank. `spelling`
+        says whether words in neither the corpus nor the encoder's vocabulary are corrected; without it the index
+        does what `fit` decided on dev.
         """
         wishes: dict[str, Any] = {"threshold": threshold, "allow": allow, "forbid": forbid, "where": where}
-        return self.search_batch([query], k, **wishes, beam=beam)[0]
+        return self.search_batch([query], k, **wishes, beam=beam, spelling=spelling)[0]
 
     def search_batch(
         self,
@@ -177,19 +184,37 @@ class Index:
         forbid: Iterable[str] | None = None,
         where: str | Filter | None = None,
         beam: int = 0,
+        spelling: bool | None = None,
     ) -> list[list[Hit]]:
         """The k best documents of each query."""
         if isinstance(queries, str):
             raise TypeError("search_batch takes a list of queries; for one query use search")
         wanted = wanted_of(allow, forbid, where, beam)
-        made = self.queries(queries)
+        made = self.queries(queries, spelling)
         found = self.engine.search(made, k, wanted)
         return [self.hits(query, rows, k, wanted, threshold) for query, rows in zip(made, found, strict=True)]
 
-    def queries(self, texts: Sequence[str]) -> list[Query]:
-        """Queries ready to be asked: normalised, encoded, with their shortlists."""
-        normal = [normalize(text) for text in texts]
-        return self.engine.queries(normal, *self.encoder.query_vectors(normal))
+    def queries(self, texts: Sequence[str], spelling: bool | None = None) -> list[Query]:
+        """Queries ready to be asked: normalised, corrected, encoded, with their shortlists."""
+        return prepared(self, texts, spelling)[0]
+
+    def asked(self, query: str, spelling: bool | None = None) -> str:
+        """The text that a search looks for: the query in its normal form, its spelling corrected if that is wanted.
+
+        ``index.asked("Rome  hotles")`` is "rome hotels" if the corpus has the word.
+        """
+        text = normalize(query)
+        self.check_spelling(spelling)
+        speller = self.speller() if (self.corrects if spelling is None else spelling) else None
+        return text if speller is None else speller.correct(text)
+
+    def check_spelling(self, spelling: bool | None) -> None:
+        """Raise if spelling is to be corrected and there is no lexicon."""
+        if spelling and self.engine.speller is None:
+            raise PixnarError(
+                f"{self.folder} has no {LEXICON}, so spelling cannot be corrected: search without it, or fit again "
+                "with serve.spelling=auto"
+            )
 
     def explain(
         self,
@@ -201,9 +226,10 @@ class Index:
         forbid: Iterable[str] | None = None,
         where: str | Filter | None = None,
         beam: int = 0,
+        spelling: bool | None = None,
     ) -> dict[str, Any]:
         """How the answer comes about: clusters, shortlist, tokens of every slot, docids, sums, time per stage."""
-        return explain(self, query, k, wanted_of(allow, forbid, where, beam), threshold)
+        return explain(self, query, k, wanted_of(allow, forbid, where, beam), threshold, spelling)
 
     def generate(self, query: str, k: int = 10) -> list[Generated]:
         """The k docids that the model says of a query, best first, with the tokens it says them in."""

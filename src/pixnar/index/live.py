@@ -19,6 +19,7 @@ from pixnar.evidence.documents import DocumentEvidence
 from pixnar.evidence.recount import Changed
 from pixnar.evidence.vectors import DocidVectors, name_of
 from pixnar.index.units import ChangedUnits, Units
+from pixnar.spelling import Speller
 from pixnar.vocab import TargetVocabulary, normalize
 
 Floats = NDArray[np.float32]
@@ -29,13 +30,17 @@ _AT_ONCE = 64  # texts handed to the encoder
 
 
 class Sources(NamedTuple):
-    """What speaks for documents beside the scores of their docids; `units` numbers the documents."""
+    """What speaks for documents beside the scores of their docids; `units` numbers the documents.
+
+    The speller corrects queries before they are asked; it knows the words of docids that were added.
+    """
 
     units: Units | ChangedUnits
     evidence: DocumentEvidence | None
     bm25: Bm25 | None
     vectors: DocidVectors | ChangedVectors | None
     text: DocidVectors | ChangedVectors | None
+    speller: Speller | None = None
 
 
 class LiveSources:
@@ -50,9 +55,10 @@ class LiveSources:
         text: DocidVectors | None,
         vocabulary: TargetVocabulary,
         encode: Encode | None,
+        speller: Speller | None = None,
     ) -> None:
         self._units, self._evidence, self._bm25, self._vectors, self._text = units, evidence, bm25, vectors, text
-        self._vocabulary, self._encode = vocabulary, encode
+        self._vocabulary, self._encode, self._speller = vocabulary, encode, speller
         self._encoded: dict[str, Floats] = {}  # the vectors of added docids
         self._before: dict[str, Floats] = {}  # those of the state made before, which may be asked for again
 
@@ -66,6 +72,7 @@ class LiveSources:
             self._bm25 and self._bm25.changed(changed),
             self._vectors and ChangedVectors(self._vectors, changed, self._gained(changed)),
             self._text and ChangedVectors(self._text, only_removed, self._text.matrix[:0].astype(np.float32)),
+            self._speller and self._speller.with_added(text for _, text in changed.gained),
         )
 
     def _changed(self, difference: Difference) -> tuple[ChangedUnits, Changed]:

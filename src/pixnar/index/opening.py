@@ -23,6 +23,7 @@ from pixnar.index.files import (
     BM25_FILE,
     EVIDENCE,
     FACTORS,
+    LEXICON,
     PRIORS,
     SHORTLIST,
     TEXT_FILE,
@@ -35,6 +36,7 @@ from pixnar.index.live import Encode
 from pixnar.scoring import Priors
 from pixnar.search.query import QueryScorer
 from pixnar.shortlist.lists import Shortlist
+from pixnar.spelling import Lexicon, Speller
 
 
 def open_engine(
@@ -74,6 +76,7 @@ def open_engine(
         threads=threads,
         factors=factors,
         encode=encode,
+        speller=Speller(Lexicon.load(where / LEXICON, verify=False)) if (where / LEXICON).exists() else None,
     )
     needed = needed_by(engine.fusion)
     counted = {}
@@ -92,7 +95,7 @@ def open_engine(
     for name, documents in counted.items():
         if documents != len(units):
             raise FileFormatError(f"{where / name} is about {documents} documents, {UNITS} lists {len(units)}")
-    if engine.fusion is not None:
+    if engine.fusion is not None or engine.speller is not None:
         table.prepare = engine.sources  # whoever changes docids makes the sources, not the next search
     if warm_up:
         engine.warm_up()

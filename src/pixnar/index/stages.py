@@ -1,4 +1,7 @@
-"""A search stage by stage, and how long each took: tokenise, encode, shortlist, score, decode, evidence, fuse, map."""
+"""A search stage by stage, and how long each took.
+
+The stages: spelling, tokenise, encode, shortlist, score, decode, evidence, fuse, map.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,20 @@ if TYPE_CHECKING:
     from pixnar.index.index import Index
 
 
-def prepared(index: Index, texts: Sequence[str]) -> tuple[list[Query], Laps]:
-    """Queries ready to be answered, and what that took for all of them together."""
+def prepared(
+    index: Index, texts: Sequence[str], spelling: bool | Sequence[bool | None] | None = None
+) -> tuple[list[Query], Laps]:
+    """Queries ready to be answered, and what that took for all of them together.
+
+    Every query of an index comes through here. `spelling` says whether they, or each of them, are corrected; None: as
+    the index has it.
+    """
     lap, engine = Laps(), index.engine
-    normal = [normalize(text) for text in texts]
+    originals = [normalize(text) for text in texts]
     lap("tokenise")
+    wanted = spelling if isinstance(spelling, Sequence) else [spelling] * len(texts)
+    normal = [index.asked(text, one) for text, one in zip(originals, wanted, strict=True)]
+    lap("spelling")
     if isinstance(index.encoder, QueryEncoder | CachedEncoder):
         x, pooled, spent = index.encoder.timed(normal)
         lap("encode")
@@ -27,7 +39,10 @@ def prepared(index: Index, texts: Sequence[str]) -> tuple[list[Query], Laps]:
     else:
         x, pooled = index.encoder.query_vectors(normal)
         lap("encode")
-    queries = engine.queries(normal, x, pooled)
+    queries = [
+        query if query.text == original else query._replace(original=original)
+        for query, original in zip(engine.queries(normal, x, pooled), originals, strict=True)
+    ]
     lap("shortlist")
     return queries, lap
 

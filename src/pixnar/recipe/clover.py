@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pixnar.recipe.sections import Evidence, Fuse, Model, Recipe, Scoring, Shortlist, Vocab
+from pixnar.recipe.sections import Evidence, Fuse, Model, Recipe, Scoring, Serve, Shortlist, Vocab
 
 CLOVER = Recipe(
     vocab=Vocab(kind="wordpiece"),
@@ -11,6 +11,7 @@ CLOVER = Recipe(
     evidence=Evidence(docids=False, text=False),
     fuse=Fuse(dense=False, text_vectors=0, bm25=False),
     shortlist=Shortlist(learn=False),  # every word piece is scored
+    serve=Serve(spelling="off"),
 )
 """The encoder's own word pieces as tokens, and nothing beside the model. Everything else is our default: the composed
 score, solved rows, training by ranking documents, and settings of the score that are selected on dev. Phrases in place
@@ -25,6 +26,9 @@ TOKEN_LOSSES = (
     "train.negatives=0",
 )
 """For `override`: the paper's three losses over tokens and log probabilities, in place of ranking documents."""
+
+SLOT_BY_SLOT = (*TOKEN_LOSSES, "model.head=solved", "scoring.order=slots")
+"""For `override`: the paper's losses and its way of scoring, token i of a docid by slot i; rows start solved."""
 
 PROBABILITY = (*TOKEN_LOSSES[:4], "scoring.copy=0.3")
 """For `override`: our recipe with the score that the composed one replaced, and what training for it wants."""

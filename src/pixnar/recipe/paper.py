@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pixnar.recipe.sections import Evidence, Fuse, Model, Recipe, Scoring, Shortlist, Train
+from pixnar.recipe.sections import Evidence, Fuse, Model, Recipe, Scoring, Serve, Shortlist, Train
 
 PAPER = Recipe(
     model=Model(encoder="microsoft/deberta-v3-base", slot_design="mask", head="random", bias=False),
@@ -42,6 +42,7 @@ PAPER = Recipe(
     evidence=Evidence(docids=False, text=False),
     fuse=Fuse(dense=False, text_vectors=0, bm25=False),
     shortlist=Shortlist(m=4096, r=20000, k=5),
+    serve=Serve(spelling="off"),
 )
 """What the paper says of training, scoring and shortlist; the vocabulary and the length of the run are the data's.
 

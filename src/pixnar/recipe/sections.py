@@ -119,6 +119,11 @@ class Train:
         words=("mined", "all"),
     )
     mine_every: int = dial(300, "steps after which the model mines its negatives again", 1, HUGE)
+    correct_sampling: bool = dial(
+        True,
+        "a document that a step draws by chance stands for those it did not draw, so that documents with many docids "
+        "are not taught to be wrong (composed score)",
+    )
     docids: int = dial(8, "docids of a document that a step looks at; the rest is estimated from them", 1, HUGE)
     teacher: float = dial(0.0, "weight of: the ranking stays near that of a teacher (distillation)", 0, 1e6)
     taught_by: str = dial(
@@ -153,7 +158,13 @@ class Train:
     typos: float = dial(
         0.0, "share of the docids that also train with a typo, so that misspelt queries find what they mean", 0, 1
     )
-    per_document: int = dial(20, "docids of a document that are inputs in an epoch, at most", 1, HUGE)
+    per_document: int = dial(
+        0,
+        "docids of a document that are inputs in an epoch, at most; 0: all, so that documents with many docids are "
+        "asked for more often, as by most queries",
+        0,
+        HUGE,
+    )
     self_share: float = dial(0.1, "share of these that should answer with themselves, not with a sibling", 0, 1)
     evaluate_every: int = dial(0, "steps from one evaluation on dev to the next; 0: ten times a stage", 0, HUGE)
     patience: int = dial(4, "evaluations without a new best after which training stops; 0: never", 0, HUGE)
@@ -264,13 +275,23 @@ class Fuse:
 
 @dataclass(frozen=True, kw_only=True)
 class Shortlist:
-    """The part of the vocabulary that is scored for a query: m lists of r tokens, the k nearest are used."""
+    """The part of the vocabulary that is scored for a query: m lists of tokens, of which the k nearest are used."""
 
-    learn: bool = dial(True, "learn the lists; without it the whole vocabulary is scored")
-    m: int = dial(0, "lists; 0: by the size of the vocabulary", 0, 2**24)
-    r: int = dial(0, "tokens per list; 0: by the size of the vocabulary", 0, 2**31)
-    k: int = dial(0, "lists used for a query; 0: by the size of the vocabulary", 0, 2**24)
-    minutes: float = dial(2.0, "time for learning them at most; 0: no limit, the same lists every time", 0, 1e6)
+    learn: bool = dial(
+        True,
+        "make the lists, of the tokens of similar docids (composed score) or learned; without it every token of the "
+        "vocabulary is scored",
+    )
+    m: int = dial(0, "lists; 0: by the number of docids and the size of the vocabulary", 0, 2**24)
+    r: int = dial(
+        0, "tokens per list, at most; 0: no limit (composed score), or by the size of the vocabulary", 0, 2**31
+    )
+    k: int = dial(
+        0, "lists used for a query; 0: as dev selects (composed score), or by the size of the vocabulary", 0, 2**24
+    )
+    minutes: float = dial(
+        2.0, "time for learning lists at most (score probability); 0: no limit, the same lists every time", 0, 1e6
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,6 +308,12 @@ class Serve:
         "the encoder's weights; int8 is the fastest, int8-blocks nearer to fp32; auto: the first of them with which "
         "dev MRR@10 stays within 0.5 %",
         words=("auto", "fp32", "int8", "int8-blocks"),
+    )
+    spelling: str = dial(
+        "auto",
+        "correct query words that neither the corpus nor the encoder knows; auto: unless that costs more than 0.5 % of "
+        "dev MRR@10; off: no lexicon is written",
+        words=("auto", "on", "off"),
     )
     keep_model: bool = dial(True, "also ship the model as torch knows it: for a GPU, and for training further")
 

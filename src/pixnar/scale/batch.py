@@ -61,6 +61,7 @@ class Wish:
     sources: str = "all"
     full: bool = False
     batch: int = 256  # queries of a piece
+    spelling: bool | None = None  # None: as the index has it
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ def answered(index: Index, order: Order, piece: Piece, threads: int = 1) -> byte
         rows = [json.loads(line) for line in file.read(piece.end - piece.begin).splitlines()]
 
     def search(row: tuple[str, str]) -> list[Hit]:
-        return index.search(row[1], wish.k, threshold=wish.threshold, where=wish.where)
+        return index.search(row[1], wish.k, threshold=wish.threshold, where=wish.where, spelling=wish.spelling)
 
     with ThreadPoolExecutor(threads) as pool:
         hits = list(pool.map(search, rows) if threads > 1 else map(search, rows))

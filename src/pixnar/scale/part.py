@@ -29,6 +29,7 @@ from pixnar.scoring import ScoreRule
 from pixnar.search import SlotScores
 from pixnar.search.hits import Tokens
 from pixnar.search.query import QueryScorer
+from pixnar.spelling import Neighbour
 from pixnar.storage import in_memory
 
 _NOTHING = np.zeros((0, 0), np.float32)
@@ -131,6 +132,13 @@ class Part:
             Told(self.spelling(tokens), *((one.title, one.metadata) if one else ("", {})))
             for (_, tokens), one in zip(hits, found, strict=True)
         ]
+
+    def lookup(self, words: Sequence[str]) -> list[list[Neighbour] | None]:
+        """The words one edit away among those of docids that were added to this part; see `AddedWords`."""
+        speller = self.engine.current_speller()
+        if speller is None or speller.added is None:
+            return [[] for _ in words]
+        return speller.added.lookup(words)
 
     def spelling(self, tokens: Tokens) -> str:
         """A docid as it was written."""

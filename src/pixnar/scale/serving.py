@@ -30,12 +30,13 @@ from pixnar.scale.part import Answer, Asked, Part, Told
 from pixnar.scale.sharded import Named, Sharded, ToldHit
 from pixnar.scale.shards import Shards, is_shards
 from pixnar.serve import Settings, Shelf, make_app, make_server
-from pixnar.serve.answer import Job, Watch
+from pixnar.serve.answer import Job, Watch, unanswerable
 from pixnar.serve.asked import Addition
 from pixnar.serve.holding import Holding
 from pixnar.serve.limits import Limits, RefusedError
 from pixnar.serve.logs import Log
 from pixnar.serve.replies import to_json
+from pixnar.spelling import Neighbour
 from pixnar.storage import in_memory
 
 NAME = "pixnar"
@@ -233,6 +234,9 @@ class _Part:
     async def told(self, hits: Named) -> list[Told]:
         return await self._run(self._part.told, hits)  # type: ignore[no-any-return]
 
+    async def lookup(self, words: list[str]) -> list[list[Neighbour] | None]:
+        return await self._run(self._part.lookup, words)  # type: ignore[no-any-return]
+
     async def facts(self) -> dict[str, Any]:
         table = self._part.table
         told = {"documents": table.documents, "docids": table.pairs, "process": os.getpid()}
@@ -270,6 +274,13 @@ class RayParts:
     def told(self, hits: Sequence[Named]) -> list[list[Told]]:
         """See `Parts`; a part that has none of the documents is not asked."""
         return self._all("told", [(some,) if some else None for some in hits], [])
+
+    def lookup(self, words: Sequence[str]) -> list[list[list[Neighbour] | None]]:
+        """See `Parts`. If a part does not answer, the lexicon alone corrects: one query must not fail the others."""
+        try:
+            return self._all("lookup", [(list(words),) for _ in self._handles])
+        except RefusedError:
+            return [[[] for _ in words] for _ in self._handles]
 
     def facts(self) -> list[dict[str, Any]]:
         """What each part says of itself."""
@@ -331,14 +342,19 @@ class ShardedShelf:
 
     def answers(self, jobs: Sequence[Job], watch: Watch | None = None) -> list[bytes | Exception]:
         """See `Holding`."""
-        queries, lap = prepared(self.index.index, [job.text for job in jobs])
+        refused = unanswerable(self.index.index, jobs)
+        wanted = [False if id(job) in refused else job.spelling for job in jobs]
+        queries, lap = prepared(self.index.index, [job.text for job in jobs], wanted)
         done: list[bytes | Exception] = []
         for job, query in zip(jobs, queries, strict=True):
             try:
+                if id(job) in refused:
+                    raise refused[id(job)]
                 if job.explain:
                     raise RefusedError(422, "explain: not offered by an index in parts; ask one that serves the whole")
                 hits = self.index.answered(query, job.k, job.wanted, job.threshold, lap)
-                done.append(to_json({"query": job.text, "hits": [*map(self._told, hits)], "explanation": None}))
+                told = {"query": job.text, "corrected": query.text if query.original else None}
+                done.append(to_json({**told, "hits": [*map(self._told, hits)], "explanation": None}))
             except Exception as error:  # one query's failure is not that of those it is answered with
                 done.append(error)
         if watch is not None and jobs:

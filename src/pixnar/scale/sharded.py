@@ -18,12 +18,13 @@ from pixnar.scale.part import Answer, Asked, Part, Told
 from pixnar.scale.shards import Shards
 from pixnar.search import DocumentHit, Hit
 from pixnar.search.hits import Tokens
+from pixnar.spelling import Neighbour, Speller
 
 Named = list[tuple[str, Tokens]]
 
 
 class Parts(Protocol):
-    """How the parts are reached; both calls give one answer for each part, in their order."""
+    """How the parts are reached; all calls give one answer for each part, in their order."""
 
     def answers(self, asked: Sequence[Asked]) -> list[Answer]:
         """What each part finds."""
@@ -31,6 +32,10 @@ class Parts(Protocol):
 
     def told(self, hits: Sequence[Named]) -> list[list[Told]]:
         """What each part knows of documents of its own."""
+        ...
+
+    def lookup(self, words: Sequence[str]) -> list[list[list[Neighbour] | None]]:
+        """What each part knows of words, by the docids that were added to it."""
         ...
 
 
@@ -54,6 +59,24 @@ class LocalParts:
         """See `Parts`."""
         return [part.told(some) for part, some in zip(self.parts, hits, strict=True)]
 
+    def lookup(self, words: Sequence[str]) -> list[list[list[Neighbour] | None]]:
+        """See `Parts`."""
+        return [part.lookup(words) for part in self.parts]
+
+
+class _AddedWords:
+    """The words of docids that were added to any part; parts are asked only about words that the lexicon lacks."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def lookup(self, words: Sequence[str]) -> list[list[Neighbour] | None]:
+        """See `AddedWords`."""
+        return [
+            None if any(one is None for one in found) else sorted({near for one in found for near in one or ()})
+            for found in zip(*self._parts.lookup(words), strict=True)
+        ]
+
 
 class ToldHit(NamedTuple):
     """A hit with what is known of its document."""
@@ -73,6 +96,9 @@ class Sharded:
     def __init__(self, shards: Shards, index: Index, parts: Parts) -> None:
         """`index` is the first part, opened as an index; of its docids nothing is read."""
         self.shards, self.index, self.parts = shards, index, parts
+        if index.engine.speller is not None:
+            speller = Speller(index.engine.speller.lexicon, _AddedWords(parts))
+            index.speller = lambda: speller
         self._count = len(shards.parts)
 
     @classmethod
@@ -101,10 +127,11 @@ class Sharded:
         allow: Iterable[str] | None = None,
         forbid: Iterable[str] | None = None,
         where: str | Filter | None = None,
+        spelling: bool | None = None,
     ) -> list[Hit]:
         """The k best documents; see `Index.search`."""
         wanted = wanted_of(allow, forbid, where)
-        made = self.index.queries([query])[0]
+        made = self.index.queries([query], spelling)[0]
         return [one.hit for one in self.answered(made, k, wanted, threshold)]
 
     def answered(

@@ -41,6 +41,7 @@ from pixnar.index.files import (
     EVIDENCE,
     FACTORS,
     HEAD,
+    LEXICON,
     PRIORS,
     SHORTLIST,
     TEXT_FILE,
@@ -58,7 +59,7 @@ from pixnar.storage import atomic_write, link_or_copy, put_in_place, read_contai
 NAME = "shards.json"
 _FORMAT, _VERSION = "pixnar-shards", 1
 _PLACES, _KIND = "places.pixnar", "places"
-_SHARED = (HEAD, PRIORS, SHORTLIST, ENCODER)
+_SHARED = (HEAD, PRIORS, SHORTLIST, ENCODER, LEXICON)
 _MOST = 1000
 _AGAIN = "cut the index again with pixnar shard --overwrite"
 

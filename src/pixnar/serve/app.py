@@ -88,7 +88,7 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
         _check(wish, texts, limits)
         where = None if wish.where is None else parse(wish.where)
         wanted = wanted_of(wish.allow, wish.forbid, where, wish.width if wish.decode == "beam" else 0)
-        jobs = [Job(text, wish.k, wanted, wish.threshold, wish.explain) for text in texts]
+        jobs = [Job(text, wish.k, wanted, wish.threshold, wish.explain, wish.spelling) for text in texts]
         request.state.facts = {"queries": len(jobs), "k": wish.k} | ({"text": texts} if log_queries else {})
         results = await _patiently(request, desk.ask(jobs), limits.timeout_seconds)
         spent = round((time.perf_counter() - began) * 1e6, 1)

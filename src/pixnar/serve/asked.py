@@ -58,6 +58,10 @@ class Wishes(BaseModel):
     )
     width: int = Field(100, ge=1, le=_MOST, description="Of the beam.")
     explain: bool = Field(False, description="Also say how each answer came about; takes longer.")
+    spelling: bool | None = Field(
+        None,
+        description="Whether words unknown to corpus and encoder are corrected; null: as fit decided on dev.",
+    )
 
 
 class Search(Wishes):
@@ -120,6 +124,7 @@ class ResultOut(BaseModel):
     """What one query found."""
 
     query: str
+    corrected: str | None = Field(description="The text that was searched for, if spelling was corrected.")
     hits: list[HitOut] = Field(description="Best first.")
     explanation: dict[str, Any] | None = Field(description="How they were found, if that was asked for.")
 

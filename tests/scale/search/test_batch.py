@@ -57,6 +57,17 @@ def test_rows(home: Path, texts: list[str], expected: bytes, tmp_path: Path) -> 
     assert [doc_id for doc_id, _ in run["q7"]] == [row["doc_id"] for row in rows if row["query_id"] == "q7"]
 
 
+def test_spelling(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "balni demmor"}) + "\n")
+    index = Index.load(home / "index", threads=1)
+    for spelling in (True, False, None):
+        out = tmp_path / f"{spelling}.jsonl"
+        search_file(home / "index", tmp_path / "queries.jsonl", out, Wish(k=5, spelling=spelling), threads=1)
+        rows = [json.loads(line) for line in out.read_text().splitlines()]
+        found = index.search("balni demmor", 5, spelling=spelling)
+        assert [(row["doc_id"], row["score"]) for row in rows] == [(hit.doc_id, hit.score) for hit in found]
+
+
 class Weak:
     """Workers that are gone after some pieces."""
 

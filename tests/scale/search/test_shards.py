@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from pixnar.corpus.perturb import Perturbation
 from pixnar.corpus.records import Document
 from pixnar.docids import DocidTable
 from pixnar.docids.table import part_of
@@ -73,6 +74,26 @@ def test_live_changes(home: Path, texts: list[str], tmp_path: Path) -> None:
             for one in ({"k": 7}, {"k": 7, "where": 'shelf = "high" or price < 9'}):
                 assert parts.search(text, **one) == whole.search(text, **one)
     assert "new1" in {hit.doc_id for hit in whole.search(docid, 5)}
+
+
+def test_spelling(home: Path, texts: list[str], tmp_path: Path) -> None:
+    """Parts correct a query as the whole does, also by words of docids that were added to any of them."""
+    shutil.copytree(home / "index", tmp_path / "index")
+    shutil.copytree(home / "shards", tmp_path / "shards")
+    table = DocidTable.open(tmp_path / "index" / DOCIDS)
+    spelled = ["quuzle xeno", "quuzla", "balinx"]
+    wish: dict[str, Any] = {"add": [(f"new{i}", table.encode(text)) for i, text in enumerate(spelled)]}
+    wish["spellings"] = spelled
+    table.change(**wish)
+    change([DocidTable.open(part / DOCIDS) for part in Shards.open(tmp_path / "shards").parts], **wish)
+    whole, parts = Index.load(tmp_path / "index"), Sharded.open(tmp_path / "shards")
+    typo = Perturbation(typos=1)
+    asked = ["quuzl", "qquuzla xeon", "balinx", "balniz", *(typo.apply(text, text) for text in texts[::15])]
+    for text in asked:
+        assert parts.index.asked(text, True) == whole.asked(text, True)
+        for spelling in (True, False, None):
+            assert parts.search(text, 5, spelling=spelling) == whole.search(text, 5, spelling=spelling)
+    assert [whole.asked(text, True) for text in asked[:3]] == ["quuzla", "quuzla xeno", "balinx"]
 
 
 @pytest.fixture(scope="module")
