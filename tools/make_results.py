@@ -1,6 +1,6 @@
-"""Put the tables of several corpora together: docs/results.md, from what `pixnar reproduce` wrote.
+"""Put the tables of several corpora together: a page of results, from what `pixnar reproduce` wrote.
 
-    python tools/make_results.py benchmarks/results/reproduce docs/results.md
+    python tools/make_results.py benchmarks/results/reproduce docs/results-probability.md
 
 The folder has one folder per corpus with the JSON files of its tables. What stands in the page outside the marked
 parts, the reading of the tables, is left as it is.
@@ -129,27 +129,16 @@ def table6(tables: Tables) -> str:
     return f"{lengths}\n\n{grid(['', 'model', 'words of a generated docid', 'one or two words, %'], words)}"
 
 
-def orders(tables: Tables) -> str:
-    """Phrases against word-pieces, under either way of matching."""
-    rows = []
-    for corpus, one in tables.items():
-        pieces = {label.partition(", ")[2]: row for label, row in one["data"].items() if row["p"] is None}
-        for label, row in one["data"].items():
-            if row["p"] is not None:
-                matching = label.partition(", ")[2]
-                base, own = pieces[matching]["figures"]["MRR@10"], row["figures"]["MRR@10"]
-                sure = "< 0.001" if row["p"] < 0.001 else f"{row['p']:.3f}"
-                rows.append(
-                    [
-                        corpus,
-                        matching,
-                        quality(pieces[matching]),
-                        quality(row),
-                        f"{100 * own / base - 100:+.1f} %",
-                        sure,
-                    ]
-                )
-    return f"{made_by(tables)}\n\n{grid(['', 'matching', 'word-pieces', 'phrases', 'MRR@10', 'p'], rows)}"
+def phrases(tables: Tables) -> str:
+    """Phrases against word pieces, under either score: quality, then cost."""
+    spent = by_label(
+        tables,
+        lambda row: (
+            f"{row['cost']['tokens_per_docid']:.2f} / {row['cost']['postings']:,.0f} / {row['cost']['decode_ms']:.2f}"
+        ),
+    )
+    costs = "Tokens per docid / postings of a query / ms of exact decoding:"
+    return "\n\n".join([made_by(tables), "MRR@10 / R@100:", by_label(tables, quality), costs, spent])
 
 
 def sponsored(tables: Tables) -> str:
@@ -162,7 +151,7 @@ def sponsored(tables: Tables) -> str:
 
 
 PARTS = {
-    "table1": table1, "table2": table2, "table3": table3, "table4": table4, "table6": table6, "orders": orders,
+    "table1": table1, "table2": table2, "table3": table3, "table4": table4, "table6": table6, "phrases": phrases,
     "sponsored": sponsored
 }  # fmt: skip
 

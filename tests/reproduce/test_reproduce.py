@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from pixnar.corpus import Corpus, DocidRow, Document, Qrel, Query, open_corpus, write_corpus
+from pixnar.corpus import Corpus, DocidRow, Document, Qrel, open_corpus, write_corpus
+from pixnar.corpus import Query as CorpusQuery
 from pixnar.errors import PixnarError
 from pixnar.evaluate.metrics import mrr_at
 from pixnar.evaluate.queries import read_queries
 from pixnar.index import Index
+from pixnar.index.engine import Query
 from pixnar.reproduce import TABLES, Plan, reproduce, study
 from pixnar.reproduce.keywords import as_keywords
+from pixnar.reproduce.phrases import COMPOSED, PHRASES, PIECES, SHARED, SLOTS
+from pixnar.reproduce.softmax import ByMethod
 from pixnar.reproduce.study import Judged, Study
 from pixnar.reproduce.systems import FUSED, UNFUSED
+from pixnar.softmax import Full
 from tests.evaluate.watching import watched
 from tests.fit.corpora import WORDS, write_small
 from tests.model.tiny import save_encoder
@@ -87,7 +94,7 @@ def test_rows_say_what_an_index_says(home: Path, asked: list[tuple[str, bool]]) 
     by_score = {Index.load(folder).engine.scorer.rule.score: folder for folder in made}
     pieces = [Index.load(path) for path in (home / "out" / "work" / "indexes").glob("cloverv2-*")]
     assert {index.engine.scorer.rule.score for index in pieces} == {"composed", "probability"}
-    assert len(made) == len(by_score) == 2  # our recipe, and table 4 with the score that is a softmax
+    assert len(made) == len(by_score) == 1  # our recipe
     whole = by_score["composed"]
     corpus = open_corpus(home / "small")
     queries = read_queries(corpus, "test", 30)
@@ -105,25 +112,81 @@ def test_rows_say_what_an_index_says(home: Path, asked: list[tuple[str, bool]]) 
     assert smallest["tokens_per_docid"] > largest["tokens_per_docid"]
 
 
-def test_orders_are_those_of_the_indexes(home: Path, asked: list[tuple[str, bool]]) -> None:
-    told = json.loads((home / "out" / "orders.json").read_text())["data"]
+def test_phrases_and_word_pieces_differ_in_the_vocabulary_alone(home: Path, asked: list[tuple[str, bool]]) -> None:
+    told = json.loads((home / "out" / "phrases.json").read_text())["data"]
     assert [(label, row["p"] is None) for label, row in told.items()] == [
-        ("word-pieces (CLOVERv2), slot by slot", True), ("phrases, slot by slot", False),
-        ("word-pieces (CLOVERv2), as dev chooses", True), ("phrases, as dev chooses", False),
+        (f"{PIECES}, {SLOTS}", True), (f"{PHRASES}, {SLOTS}", False),
+        (f"{PIECES}, {COMPOSED}", True), (f"{PHRASES}, {COMPOSED}", False), (f"{SHARED}, {COMPOSED}", False),
     ]  # fmt: skip
     queries = read_queries(open_corpus(home / "small"), "test", 30)
-    reached = []
-    for folder in sorted((home / "out" / "work" / "indexes").glob("phrases-1024-*")):
+    reached = {}
+    recipes = {}
+    for folder in (home / "out" / "work" / "indexes").glob("*"):
         index = Index.load(folder)
-        if index.manifest["recipe"]["scoring"]["order"] == "slots":
-            assert index.manifest["rule"]["order"] == "slots"
+        recipe, rule = index.manifest["recipe"], index.manifest["rule"]
+        if index.manifest["corpus"].endswith("keywords") or recipe["shortlist"]["learn"]:
+            continue
+        if recipe["scoring"]["order"] == "slots":
+            assert rule["order"] == "slots"
+            assert (recipe["model"]["head"], recipe["train"]["ranking"]) == ("solved", 0.0)
             found = [[hit.doc_id for hit in hits] for hits in index.search_batch(queries.texts, 10)]
-            reached.append(mrr_at(found, queries.relevant, 10))
-    assert reached == [pytest.approx(told["phrases, slot by slot"]["figures"]["MRR@10"], abs=1e-9)]
-    again = json.loads((home / "out" / "table1.json").read_text())["data"]["CLOVERv2, the paper's three losses"]
+            reached[recipe["vocab"]["kind"]] = mrr_at(found, queries.relevant, 10)
+            recipes[recipe["vocab"]["kind"]] = recipe
+    for vocabulary, kind in ((PIECES, "wordpiece"), (PHRASES, "phrase")):
+        assert told[f"{vocabulary}, {SLOTS}"]["figures"]["MRR@10"] == pytest.approx(reached[kind], abs=1e-9)
+    assert {name for name in recipes["phrase"] if recipes["phrase"][name] != recipes["wordpiece"][name]} == {"vocab"}
     judged = [path.stem.rpartition("-")[2] for path in (home / "out" / "work" / "judged").glob("*.json")]
     assert len(set(judged)) == len(judged)  # asked once, whatever tables call it
-    assert told["phrases, slot by slot"]["facts"]["steps"] == again["facts"]["steps"]
+    pieces, phrases = (told[f"{name}, {COMPOSED}"]["cost"] for name in (PIECES, PHRASES))
+    assert pieces["tokens_per_docid"] > phrases["tokens_per_docid"]
+    assert pieces["postings"] > phrases["postings"] > 0
+    assert all(row["cost"]["decode_ms"] > 0 and row["cost"]["row_bytes"] > 0 for row in told.values())
+
+
+def test_methods_get_no_ngrams_unless_asked_for(home: Path, asked: list[tuple[str, bool]]) -> None:
+    """Table 4 has no safety net by default: what a method does not find is not scored."""
+    told = json.loads((home / "out" / "table4.json").read_text())["data"]
+    assert not told["own_ngrams"]
+    assert told["rule"]["copy"] == 0.0
+    assert [method["p"]["MRR@10"] is None for method in told["methods"].values()] == [True] + [False] * 6
+    (folder,) = [
+        one for one in (home / "out" / "work" / "indexes").glob("phrases-1024-*")
+        if Index.load(one).manifest["recipe"]["shortlist"]["learn"]
+    ]  # fmt: skip
+    index = Index.load(folder, sources="docids")
+    query = next(one for one in index.queries(list(WORDS)) if len(one.own))
+    found = {own: _named(ByMethod(index, _Nothing(), own_ngrams=own), query) for own in (False, True)}
+    assert found[False] == set()
+    assert found[True]
+    assert found[True] <= set(query.own.tolist())
+    every = ByMethod(index, Full(index.rows), best=index.rows.count, own_ngrams=False)
+    expected = index.engine.with_scorer(
+        index.engine.scorer.with_rule(index.engine.scorer.rule.with_(copy=0.0, order="any", normalize=False))
+    ).without_shortlist()
+    texts = read_queries(open_corpus(home / "small"), "dev", 10).texts
+    for text, hits in zip(texts, every.search_batch(texts, 5), strict=True):
+        (one,) = index.queries([text])
+        best = expected.decode(expected.scored(one._replace(tokens=None)), 5)
+        assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in best], rel=1e-4)
+
+
+class _Nothing:
+    """A method that finds no token."""
+
+    name = "nothing"
+
+    def top(self, x: Any, n: int, threads: int = 1) -> Any:
+        return [(np.zeros(0, np.uint32), np.zeros(0, np.float32)) for _ in range(x.shape[1] - 1)]
+
+    def nbytes(self) -> int:
+        return 0
+
+    def scored(self, x: Any) -> float:
+        return 0.0
+
+
+def _named(method: ByMethod, query: Query) -> set[int]:
+    return set(method._slot_scores(query).tokens.tolist())
 
 
 def test_nothing_is_made_twice(home: Path, asked: list[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +265,7 @@ def test_without_text_or_pairs(home: Path, tmp_path: Path) -> None:
     """No text, no train queries, one docid a document: the rows that cannot be are left out, the others are there."""
     documents = [Document(f"d{i}", "", "", {}) for i in range(30)]
     docids = [DocidRow(f"d{i}", f"{WORDS[i]} costs $5 \\frac{{ {WORDS[i + 30]}") for i in range(30)]
-    queries = [Query(f"q{i}", f"{WORDS[i]} $x$") for i in range(30)]
+    queries = [CorpusQuery(f"q{i}", f"{WORDS[i]} $x$") for i in range(30)]
     write_corpus(tmp_path / "bare", documents, docids, queries, {"dev": [Qrel(f"q{i}", f"d{i}", 1) for i in range(30)]})
     said: list[str] = []
     wish = Plan(**{**plan(home).__dict__, "corpus": str(tmp_path / "bare"), "out": tmp_path / "out"})

@@ -16,7 +16,7 @@ def reproduce(
     tables: Annotated[
         str,
         typer.Argument(
-            help="table1, table2, table3, table4, table6, orders, examples, sponsored, several with commas, or all."
+            help="table1, table2, table3, table4, table6, phrases, examples, sponsored, several with commas, or all."
         ),
     ],
     corpus: Annotated[str, typer.Argument(help="Corpus folder, or irds:ID, with docids and a dev split.")],
@@ -42,6 +42,12 @@ def reproduce(
     tuned: Annotated[
         bool, typer.Option(help="Fine-tune dense retrieval for table1, too: encodes all docids once more.")
     ] = True,
+    own_ngrams: Annotated[
+        bool,
+        typer.Option(
+            help="Give every method of table4 the query's own n-grams, exactly scored and copied, as an index does."
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option(help="Of training, and of docids and examples that are drawn.", min=0)] = 0,
     encoder: Annotated[str | None, typer.Option(help="Hugging Face encoder by name or folder.")] = None,
     settings: Settings = None,
@@ -73,6 +79,7 @@ def reproduce(
         size=size,
         timed=timed,
         tuned=tuned,
+        own_ngrams=own_ngrams,
         seed=seed,
         cache=cache,
         threads=threads,

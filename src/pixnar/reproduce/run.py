@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pixnar.errors import MissingExtraError, PixnarError
 from pixnar.progress import Progress
 from pixnar.reproduce.examples import examples
-from pixnar.reproduce.orders import orders
+from pixnar.reproduce.phrases import phrases
 from pixnar.reproduce.report import Report
 from pixnar.reproduce.softmax import table4
 from pixnar.reproduce.sponsored import sponsored
@@ -30,7 +30,7 @@ TABLES: dict[str, Callable[[Study], Report]] = {
     "table3": table3,
     "table4": table4,
     "table6": table6,
-    "orders": orders,
+    "phrases": phrases,
     "examples": examples,
     "sponsored": sponsored,
 }

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from pixnar.errors import PixnarError
 from pixnar.evaluate.queries import read_queries
+from pixnar.fit.tune import RuleTuner, with_rule
 from pixnar.index import Index
 from pixnar.index.engine import Query
-from pixnar.recipe import Recipe
-from pixnar.recipe.clover import PROBABILITY
+from pixnar.recipe.clover import CLOVER, PROBABILITY
 from pixnar.reproduce import paper
 from pixnar.reproduce.report import Grid, Report, better, paper_grid, quality, scatter
 from pixnar.reproduce.study import Study
-from pixnar.scoring import token_scores
+from pixnar.scoring import ScoreRule, token_scores
 from pixnar.search import Hit, SlotScores
 from pixnar.softmax import (
     Full,
@@ -46,17 +46,23 @@ _MEASURES = ("MRR@10", "R@100")
 
 
 def table4(study: Study) -> Report:
-    """Quality and latency of every method on an index of the whole recipe, with the score that is a softmax."""
+    """Quality and latency of every method on one index, by docids alone, with the score that is a softmax.
+
+    Without `own_ngrams` of the plan no method is given anything that it did not find itself.
+    """
     study.expect(2)
-    wish = study.recipe(Recipe(), [f"vocab.size={study.plan.size}", *PROBABILITY])
-    folder = study.index("PIXNAR, probability", wish)
+    given = study.plan.own_ngrams
+    settings = [*PROBABILITY, "shortlist.learn=true"] + ([] if given else ["scoring.copy=0.0"])
+    folder = study.phrases(study.plan.size, *settings)
     index = study.opened(folder, "docids")
+    rule = _rule(study, index)
     methods = methods_of(index, [row.docid for row in study.corpus.docids()], seed=study.plan.seed, say=study.say)
+    encoded: dict[str, Query] = {}
     rows = {
         method.name: study.judged(
             method.name,
-            [folder.name, method.name, BEST],
-            partial(ByMethod, index, method),
+            [folder.name, method.name, BEST, rule.to_dict(), given],
+            partial(ByMethod, index, method, rule=rule, own_ngrams=given, encoded=encoded),
             measures=_MEASURES,
         )
         for method in methods
@@ -111,21 +117,70 @@ def table4(study: Study) -> Report:
             f"{facts['vocabulary']:,} tokens, {facts['slots']} slots, int8 rows, one thread; times are of scoring "
             f"alone, each query's best of two, over {len(texts)} dev queries, all methods in turn. Small vocabularies "
             "make a full softmax cheap: `pixnar bench softmax` has the same methods at up to 5 million tokens.",
-            "Documents by their docids alone, score probability, any order, raw logits less their mean log Z. Every "
-            "method is also given the query's own n-grams, exactly scored, with the copy term: what it finds itself is "
-            "the rest.",
+            "Documents by their docids alone, score probability, any order, raw logits less their mean log Z. "
+            + (
+                "Every method is also given the query's own n-grams, exactly scored, with the copy term: what it finds "
+                "itself is the rest."
+                if given
+                else "No copy term, and no method is given the query's own n-grams: a token that it does not find "
+                "scores its floor."
+            ),
         ],
         plot,
-        {"methods": {name: times[name] | row.figures for name, row in rows.items()}, "facts": facts},
+        {
+            "methods": {
+                name: times[name]
+                | row.figures
+                | {
+                    "interval": row.interval("MRR@10"),
+                    "p": {measure: None if row is first else row.p_value(first, measure) for measure in _MEASURES},
+                }
+                for name, row in rows.items()
+            },
+            "facts": facts,
+            "own_ngrams": given,
+            "rule": rule.to_dict(),
+        },
     )
 
 
-class ByMethod:
-    """An index whose tokens are found by one of the methods; documents are ranked by their docids alone."""
+def _rule(study: Study, index: Index) -> ScoreRule:
+    """The settings of the score for tokens in any order and raw logits, selected on dev with every token scored."""
+    start = index.engine.scorer.rule.with_(score="probability", order="any", normalize=False)
 
-    def __init__(self, index: Index, method: Softmax, best: int = BEST) -> None:
-        self._index, self._method, self._best = index, method, best
-        self._rule = index.engine.scorer.rule.with_(score="probability", order="any", normalize=False)
+    def selected() -> dict[str, Any]:
+        study.say(f"{study.name}: selecting the settings of the score on dev")
+        dev = read_queries(study.corpus, "dev", study.recipe(CLOVER).scoring.tune_queries)
+        engine = with_rule(index.engine.without_shortlist(), start)
+        queries = [query._replace(tokens=None) for query in index.queries(dev.texts)]
+        return RuleTuner(engine, queries, dev, study.progress).best(start, orders=False).to_dict()
+
+    return ScoreRule.from_dict(study.kept("rule of table 4", [index.folder.name, start.to_dict()], selected))
+
+
+class ByMethod:
+    """An index whose tokens are found by one of the methods; documents are ranked by their docids alone.
+
+    With `own_ngrams` the tokens that stand in the query are scored whether or not the method finds them. Methods that
+    share `encoded` encode a query once.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        method: Softmax,
+        best: int = BEST,
+        *,
+        rule: ScoreRule | None = None,
+        own_ngrams: bool = True,
+        encoded: dict[str, Query] | None = None,
+    ) -> None:
+        self._index, self._method, self._best, self._own_ngrams = index, method, best, own_ngrams
+        self._encoded = {} if encoded is None else encoded
+        given = rule or index.engine.scorer.rule
+        self._rule = given.with_(score="probability", order="any", normalize=False)
+        if not own_ngrams:
+            self._rule = self._rule.with_(copy=0.0)
         self._engine = index.engine.with_scorer(index.engine.scorer.with_rule(self._rule))
 
     def search(self, query: str, k: int = 10) -> list[Hit]:
@@ -134,13 +189,17 @@ class ByMethod:
 
     def search_batch(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
         """The k best documents of each query."""
-        scores = [self._slot_scores(query) for query in self._index.queries(queries)]
+        new = [text for text in dict.fromkeys(queries) if text not in self._encoded]
+        if new:
+            self._encoded.update(zip(new, self._index.queries(new), strict=True))
+        scores = [self._slot_scores(self._encoded[text]) for text in queries]
         found = self._engine.spread(lambda one: self._engine.decode(one, k), scores)
         return [[Hit(hit.doc_id, hit.score, self._index.spelling(hit.tokens)) for hit in hits] for hits in found]
 
     def _slot_scores(self, query: Query) -> SlotScores:
-        """The best tokens of every slot, and the query's own n-grams, as the decoder takes them."""
-        scorer, x, own = self._engine.scorer, query.x, query.own
+        """The best tokens of every slot, and the query's own n-grams if they are given, as the decoder takes them."""
+        scorer, x = self._engine.scorer, query.x
+        own = query.own if self._own_ngrams else query.own[:0]
         top: Top = self._method.top(x[None], self._best)
         end, priors = scorer.head.count - 1, scorer.priors.tokens
         copied = scorer.head.logits(x[1:], own) if len(own) else np.zeros((len(x) - 1, 0), np.float32)
@@ -179,7 +238,7 @@ def methods_of(
         low_rank_preview(rows, rows.dim // 4, 2 * best, "HiRE, low rank", directions),
         int4_preview(rows, 2 * best),
         centroid_lists(rows, centres, round(learned.scored(vectors[:100]))),  # as many a slot as the shortlist has
-        active_lists(rows, centres, states, max(64, shortlist.lists.shape[1] // 8)),
+        active_lists(rows, centres, states, max(64, round(shortlist.mean_length / 8))),
         learned,
     ]
 

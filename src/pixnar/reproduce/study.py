@@ -32,9 +32,9 @@ SAME = (
     "train.patience=0",  # every model takes all its steps; the best of its checks on dev is kept
     "train.softmax=sampled",
     "train.dev_queries=300",
-    "scoring.tune_queries=200",
     "serve.encoder=fp32",  # as that of dense retrieval
     "serve.keep_model=false",
+    "serve.spelling=off",  # baselines are asked the queries as they were typed, too
 )
 """What is the same for every model of a study, beside steps, seed and encoder."""
 
@@ -62,6 +62,7 @@ class Plan:
     queries: int = 2000
     size: int = 131072  # tokens of the largest phrase vocabulary, if the corpus has so many
     timed: int = 200
+    own_ngrams: bool = False  # give every method of Table 4 the query's own n-grams, and copy them
     tuned: bool = True  # fine-tune dense retrieval, too: that encodes all docids once more
     seed: int = 0
     encoder: str = Recipe().model.encoder

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from pixnar.evaluate.queries import read_queries
 from pixnar.index import Index
 from pixnar.recipe import CLOVER, override
 from pixnar.reproduce import paper
+from pixnar.reproduce.cost import kept_costs
 from pixnar.reproduce.report import Grid, Report, bars, better, paper_grid, percent, quality
 from pixnar.reproduce.study import Judged, Study
 from pixnar.vocab.inspect import inspect
@@ -21,6 +23,7 @@ from pixnar.vocab.phrases import FIXED_TOKENS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+WORD_PIECES = "word-pieces"
 SHARES = (32, 8, 2, 1)  # of the largest vocabulary, as divisors
 _GENERATED = 10  # docids of a query whose words are counted
 _ASKED = 500
@@ -80,14 +83,22 @@ def table3(study: Study) -> Report:
     """Phrase vocabularies from small to as large as the corpus allows."""
     study.expect(len(SHARES) + 1)
     study.word_pieces()
-    rows = {size: study.judged_index(f"phrases, {size:,}", path) for size, path in sizes(study).items()}
+    folders = sizes(study)
+    rows = {size: study.judged_index(f"phrases, {size:,}", path) for size, path in folders.items()}
     pieces = study.judged_index("word-pieces (CLOVERv2)", study.word_pieces())
+    costs = kept_costs(study, {f"{size}": path for size, path in folders.items()} | {WORD_PIECES: study.word_pieces()})
     smallest, largest = rows[min(rows)], rows[max(rows)]
-    grid = Grid(["phrase tokens", "slots", "tokens per docid", *DEFAULT, "MRR@10 against the smallest"])
-    for size, row in rows.items():
+    grid = Grid(
+        ["tokens", "slots", "tokens per docid", *DEFAULT, "MRR@10 against the smallest", "postings", "ms, decoding"]
+    )
+    labelled = {f"{size}": row for size, row in rows.items()} | {WORD_PIECES: pieces}
+    for label, row in labelled.items():
         against = None if row is smallest else better(row, smallest)
-        facts = row.facts["slots"], f"{row.facts['tokens_per_docid']:.2f}"
-        grid.rows.append((f"{size:,}", *facts, *quality(row, DEFAULT), against))
+        name = f"{int(label):,}" if label != WORD_PIECES else f"{row.facts['vocabulary']:,} ({WORD_PIECES})"
+        cost = costs[label]
+        spent = f"{cost.postings:,.0f}", f"{cost.decode_ms:.3f}"
+        facts = f"{row.facts['slots']}", f"{row.facts['tokens_per_docid']:.2f}"
+        grid.rows.append((name, *facts, *quality(row, DEFAULT), against, *spent))
 
     def plot(axes: Axes) -> None:
         x = list(rows)
@@ -110,9 +121,18 @@ def table3(study: Study) -> Report:
             f"{factor:.0f} times as many tokens: MRR@10 {better(largest, smallest)}, "
             f"R@100 {better(largest, smallest, 'R@100')}; in the paper 39 times as many gave +12.0 % and +5.3 %.",
             f"The largest vocabulary against word-pieces: MRR@10 {better(largest, pieces)}.",
+            "The composed score; no row of phrases shares those of word pieces. Cost as in the table `phrases`: exact "
+            "decoding, one thread, all vocabularies in turns.",
         ],
         plot,
-        _data({f"{size}": row for size, row in rows.items()} | {"word-pieces": pieces}),
+        {
+            label: data
+            | {
+                "cost": asdict(costs[label]),
+                "p": None if labelled[label] is smallest else labelled[label].p_value(smallest, "MRR@10"),
+            }
+            for label, data in _data(labelled).items()
+        },
     )
 
 
@@ -170,5 +190,8 @@ def _words(index: Index, texts: list[str]) -> NDArray[np.int64]:
     return np.array([len(one.docid.split()) for text in texts for one in index.generate(text, _GENERATED)])
 
 
-def _data(rows: dict[str, Judged]) -> dict[str, object]:
-    return {label: {"figures": row.figures, "facts": row.facts} for label, row in rows.items()}
+def _data(rows: dict[str, Judged]) -> dict[str, dict[str, Any]]:
+    return {
+        label: {"figures": row.figures, "interval": row.interval("MRR@10"), "facts": row.facts}
+        for label, row in rows.items()
+    }
