@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+IDLE = "IDLE"  # Ray's name for a worker without a job
+
 
 class Killer:
     """What `killing` gives: how many workers it has killed so far, and during which jobs."""
@@ -48,15 +50,21 @@ def killing(most: int, seed: int = 0, pause: tuple[float, float] = (0.0, 0.5)) -
 
 
 def busy_workers() -> dict[int, str]:
-    """The processes below this one that are Ray workers with a job, and what they call themselves."""
+    """The Ray workers below this process that have a job, and its name."""
+    return {pid: job for pid, job in ray_workers().items() if job != IDLE}
+
+
+def ray_workers() -> dict[int, str]:
+    """The Ray workers below this process, and what each is doing: a job's name, or IDLE."""
     found: dict[int, str] = {}
     for pid in processes():
         with contextlib.suppress(OSError):
             title = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode(errors="replace").strip()
-            # A job is called after its stage, in small letters; idle workers and Ray's own helpers, without which no
-            # node lives, in capitals.
-            if title.startswith("ray::") and title[5:6].islower():
-                found[pid] = title.removeprefix("ray::")
+            # A job is called after its stage, in small letters; Ray's own helpers, without which no node lives, in
+            # capitals, as idle workers are.
+            name = title.removeprefix("ray::")
+            if title.startswith("ray::") and (name == IDLE or name[:1].islower()):
+                found[pid] = name
     return found
 
 

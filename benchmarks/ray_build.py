@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ from pixnar.vocab import Vocabulary
 from pixnar.vocab.phrases import BuildOptions
 
 from .generate import generate_docids
-from .kill_workers import busy_workers, killing, processes
+from .kill_workers import busy_workers, killing, processes, ray_workers
 
 DOCIDS_PER_DOCUMENT = 5
 _TABLE_WIDTH = 120
@@ -61,7 +61,7 @@ class Way:
     builds: int
     same_bytes: bool
     driver_mb: float = 0.0  # the most it held of its own, beyond what it had before
-    worker_mb: float = 0.0  # the most that any worker held of its own while it had a job
+    worker_mb: float = 0.0  # the most that any worker held of its own while it had a job or after the last one
     kills: int = 0
     killed_during: dict[str, int] = dataclasses.field(default_factory=dict)
 
@@ -231,11 +231,15 @@ class Memory:
         ctypes.CDLL(None).malloc_trim(0)  # what earlier builds left behind would be used again, unseen
         stop, before, spent = threading.Event(), own_mb(os.getpid()), self.seconds
 
+        def note(workers: Iterable[int]) -> None:
+            self.driver_mb = max(self.driver_mb, own_mb(os.getpid()) - before)
+            self.worker_mb = max([self.worker_mb, *map(own_mb, workers)])
+            self.seconds = spent + time.thread_time()
+
         def look() -> None:
             while not stop.wait(_LOOK_SECONDS):
-                self.driver_mb = max(self.driver_mb, own_mb(os.getpid()) - before)
-                self.worker_mb = max([self.worker_mb, *map(own_mb, busy_workers())])
-                self.seconds = spent + time.thread_time()
+                note(busy_workers())
+            note(ray_workers())  # a short build may end before a look finds a worker busy
 
         thread = threading.Thread(target=look, daemon=True)
         thread.start()
