@@ -4,12 +4,15 @@
 
 Everything is selected on dev; test is asked once by each system. Indexes, baselines and figures are kept in FOLDER, so
 an interrupted run resumes, and a run with more corpora or seeds adds to what is there. Fine-tuned dense retrieval gets
-as many minutes as an index. p-values are those of paired randomisation tests, corrected by Holm for all tests shown.
+as many minutes as an index. Queries are asked as they were typed; with --spelling every system is measured once more
+with their spelling corrected by a lexicon of the corpus. p-values are those of paired randomisation tests, corrected by
+Holm for all tests shown.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,6 +32,7 @@ from pixnar.corpus.perturb import Perturbation
 from pixnar.errors import MissingPartError
 from pixnar.evaluate import bootstrap, evaluate, paired_difference
 from pixnar.evaluate.environment import environment
+from pixnar.evaluate.spelling import with_spelling
 from pixnar.fit import fit
 from pixnar.fit.run import default_cache
 from pixnar.fit.tune import with_rule
@@ -41,6 +45,7 @@ from pixnar.storage import atomic_write
 MEASURES = ("MRR@10", "R@100", "P@1", "P@5", "nDCG@10")
 GENERATED, DOCIDS, EVERYTHING = "docids alone, no copy", "docids alone", "all sources"
 TUNED, DENSE, HYBRID, SAME = "dense, fine-tuned", "dense, docids", "hybrid", "hybrid over docids"
+SPELLED = ", spelling corrected"
 TESTS = ((GENERATED, TUNED), (GENERATED, SAME), (EVERYTHING, HYBRID), (EVERYTHING, DENSE))
 """Which row is held against which."""
 
@@ -64,12 +69,20 @@ class _Field:
     """The systems of one corpus, each built and measured once."""
 
     def __init__(
-        self, corpus: str, folder: Path, minutes: float, split: str, queries: int, console: Console, settings: list[str]
+        self,
+        corpus: str,
+        folder: Path,
+        minutes: float,
+        split: str,
+        queries: int,
+        console: Console,
+        settings: list[str],
+        spelling: bool = False,
     ) -> None:
         self.corpus: Corpus = open_corpus(corpus)
         self.name, self.folder = Path(corpus).name, folder / Path(corpus).name
         self.minutes, self.split, self.queries, self.settings = minutes, split, queries, settings
-        self.console = console
+        self.console, self.spelling = console, spelling
         self.folder.mkdir(parents=True, exist_ok=True)
         self.path = self.folder / "figures.json"
         self.rows: dict[str, Row] = json.loads(self.path.read_bytes()) if self.path.exists() else {}
@@ -118,19 +131,29 @@ class _Field:
             build()
 
     def _measure(self, label: str, folder: Path, opened: Callable[[], Retriever], sources: str = "all") -> None:
+        self._asked(label, folder, opened, sources, spelling=False)
+        if self.spelling:
+            system, bar, seed = label.partition("|")
+            self._asked(f"{system}{SPELLED}{bar}{seed}", folder, opened, sources, spelling=True)
+
+    def _asked(
+        self, label: str, folder: Path, opened: Callable[[], Retriever], sources: str, *, spelling: bool
+    ) -> None:
         if label in self.rows:
             return
         one = Perturbation(typos=1)
+        asked = with_spelling(opened(), spelling, folder, self.corpus)
         found = evaluate(
-            opened(), self.corpus, self.split, measures=MEASURES, most=self.queries, timed=200, perturbation=one
+            asked, self.corpus, self.split, measures=MEASURES, most=self.queries, timed=200, perturbation=one
         )
         assert found.unperturbed is not None
         assert found.latency is not None
         plain = {name: values.tolist() for name, values in found.unperturbed.per_query.items()}
+        ranks_by = describe(folder, sources)
         self.rows[label] = {
             "per_query": plain,
             "typo": found.per_query["MRR@10"].tolist(),
-            "ranks by": describe(folder, sources),
+            "ranks by": _no_copy(ranks_by) if label.startswith(GENERATED) else ranks_by,
             "ms": found.latency.p50,
             "bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
         }
@@ -143,6 +166,15 @@ def _without_copy(folder: Path) -> Retriever:
     index = Index.load(folder, sources="docids")
     index.engine = with_rule(index.engine, index.engine.scorer.rule.with_(copy=0.0))
     return index
+
+
+def _no_copy(description: str) -> str:
+    """What docids rank by without the copy term.
+
+    >>> _no_copy("docids (log-sum-exp, copy 0.2)")
+    'docids (log-sum-exp)'
+    """
+    return re.sub(r", copy [0-9.]+", "", description)
 
 
 def summary(rows: dict[str, Row]) -> dict[str, Row]:
@@ -182,27 +214,44 @@ def tests(corpora: dict[str, dict[str, Row]]) -> list[Row]:
 
 
 def markdown(corpora: dict[str, dict[str, Row]], found: Sequence[Row]) -> str:
-    """Tables for docs/results.md."""
-    labels = list(dict.fromkeys(label for rows in corpora.values() for label in rows))
-    lines = [f"| MRR@10 / R@100 | {' | '.join(corpora)} |", "|---|" + "---:|" * len(corpora)]
-    for label in labels:
-        cells = []
-        for rows in corpora.values():
-            if (row := rows.get(label)) is None:
-                cells.append("–")
-                continue
-            half = (row["interval"][1] - row["interval"][0]) / 2
-            cells.append(f"{row['figures']['MRR@10']:.1f} ± {half:.1f} / {row['figures']['R@100']:.1f}")
-        lines.append(f"| {label} | {' | '.join(cells)} |")
+    """Tables for docs/results.md: figures, tests, robustness to a typo, and what each default index ranks by."""
+    every = dict.fromkeys(label for rows in corpora.values() for label in rows)
+    labels = [label for label in every if not label.endswith(SPELLED)]
+    head = f"{' | '.join(corpora)} |\n|---|{'---:|' * len(corpora)}"
+
+    def line(label: str, cell: Callable[[str, dict[str, Row]], str]) -> str:
+        cells = [cell(label, rows) if label in rows else "–" for rows in corpora.values()]
+        return f"| {label} | {' | '.join(cells)} |"
+
+    lines = [f"| MRR@10 / R@100 | {head}", *(line(label, _figures) for label in labels)]
     lines += ["", "| corpus | system | against | MRR@10 | corrected p |", "|---|---|---|---:|---:|"]
     for row in found:
         test = f"{row['difference']:+.1f} | {row['corrected p']:.4f}"
         lines.append(f"| {row['corpus']} | {row['first']} | {row['second']} | {test} |")
-    lines += ["", f"| one typo, change of MRR@10 | {' | '.join(corpora)} |", "|---|" + "---:|" * len(corpora)]
-    for label in labels:
-        cells = [f"{rows[label]['typo']:+.1f} %" if label in rows else "–" for rows in corpora.values()]
-        lines.append(f"| {label} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        f"| one typo, change of MRR@10 (spelling corrected) | {head}",
+        *(line(label, _typo) for label in labels),
+    ]
+    lines += ["", "| corpus | the default index ranks by |", "|---|---|"]
+    for corpus, rows in corpora.items():
+        if EVERYTHING in rows:
+            lines += [f"| {corpus}, seed {i} | {text} |" for i, text in enumerate(rows[EVERYTHING]["ranks by"])]
     return "\n".join(lines)
+
+
+def _figures(label: str, rows: dict[str, Row]) -> str:
+    row = rows[label]
+    half = (row["interval"][1] - row["interval"][0]) / 2
+    return f"{row['figures']['MRR@10']:.1f} ± {half:.1f} / {row['figures']['R@100']:.1f}"
+
+
+def _typo(label: str, rows: dict[str, Row]) -> str:
+    """The share of MRR@10 that a typo costs, and in brackets that with correction, against corrected queries."""
+    plain, spelled = rows[label], rows.get(label + SPELLED)
+    if spelled is None:
+        return f"{plain['typo']:+.1f} %"
+    return f"{plain['typo']:+.1f} % ({spelled['typo']:+.1f} %)"
 
 
 def main(
@@ -214,13 +263,14 @@ def main(
     split: Annotated[str, typer.Option(help="The split that is asked.")] = "test",
     queries: Annotated[int, typer.Option(help="Queries of it, at most.")] = 2000,
     threads: Annotated[int, typer.Option(help="Threads of torch.")] = 1,
+    spelling: Annotated[bool, typer.Option(help="Also measure with the spelling of queries corrected.")] = False,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Settings of the recipe.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
 ) -> None:
     """Build and measure every system on each corpus, and print the tables."""
     torch.set_num_threads(threads)
     console = Console(width=140)
-    fields = [_Field(one, out, minutes, split, queries, console, settings or []) for one in corpora]
+    fields = [_Field(one, out, minutes, split, queries, console, settings or [], spelling) for one in corpora]
     for field in fields:
         for seed in range(seeds):
             field.index(seed)

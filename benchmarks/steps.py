@@ -254,13 +254,14 @@ def _slots(bench: _Bench, model: Nar, note: Callable[..., None]) -> None:
     best = (torch.from_numpy(x[:, 1 : used + 1]) @ model.head.rows.detach()[:-1].t()).argmax(-1).numpy()
     distinct = float(np.mean([len(set(row)) / used for row in best]))
     note("  of these: slots", {"used": used, "share of distinct best tokens": distinct})
-    shortlist = make_shortlist(model, bench.data, ShortlistSettings(minutes=0.5), COMPOSED_RULE)
-    engine = bench.engine(model, COMPOSED_RULE)
-    engine.shortlist = shortlist
+    shortlist = make_shortlist(model, bench.data, ShortlistSettings(), COMPOSED_RULE)
+    engine, size = bench.engine(model, COMPOSED_RULE), len(bench.data.vocabulary)
     queries = bench.queries(model, engine)
-    size = float(np.mean([0 if query.tokens is None else len(query.tokens) for query in queries]))
-    share = 100 * size / len(bench.data.vocabulary)
-    note("  of these: shortlist", bench.measured(bench.ranked(engine, queries)) | {"% of V": share})
+    engine.shortlist = shortlist
+    listed = [query._replace(tokens=shortlist.tokens(query.x[0], None, size)) for query in queries]  # no own n-grams
+    scored = float(np.mean([len(query.tokens) for query in listed if query.tokens is not None]))
+    shares = {"% of V": 100 * scored / size, "% of V with centres": 100 * (scored + len(shortlist.c)) / size}
+    note("  of these: shortlist", bench.measured(bench.ranked(engine, listed)) | shares)
 
 
 def _tuned_dense(bench: _Bench, source: Corpus, minutes: float, seed: int) -> Figures:

@@ -41,7 +41,13 @@ def test_seeds_are_averaged_query_by_query() -> None:
     assert (test["first"], test["second"]) == (field.EVERYTHING, field.HYBRID)
     assert test["difference"] == pytest.approx(25)
     assert test["p"] == test["corrected p"] < 0.01
-    assert "| all sources | 75.0 ± " in field.markdown({"c": found}, [test])
+    page = field.markdown({"c": found, "other": {}}, [test])
+    assert "| all sources | 75.0 ± " in page
+    assert "| all sources | -50.0 % | – |" in page
+    spelled = found | {f"{field.EVERYTHING}{field.SPELLED}": found[field.EVERYTHING] | {"typo": -2.0}}
+    assert "| all sources | -50.0 % (-2.0 %) |" in field.markdown({"c": spelled}, [test])
+    assert field.markdown({"c": spelled}, [test]).count("spelling corrected") == 1
+    assert "| c, seed 1 | x |" in page
 
 
 @pytest.mark.slow
@@ -58,3 +64,8 @@ def test_the_whole_field(tmp_path: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("manifest.json")}
     field.main([str(tmp_path / "small")], tmp_path / "out", split="dev", json_file=out, **made)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("manifest.json")} == before
+    field.main([str(tmp_path / "small")], tmp_path / "out", split="dev", json_file=out, spelling=True, **made)
+    spelled = json.loads(out.read_text())["corpora"]["small"]
+    assert set(spelled) == set(rows) | {f"{label}{field.SPELLED}" for label in rows}
+    assert {label: spelled[label]["typo"] for label in rows} == {label: row["typo"] for label, row in rows.items()}
+    assert spelled[f"BM25{field.SPELLED}"]["typo"] > rows["BM25"]["typo"]
