@@ -18,16 +18,17 @@ from matplotlib.transforms import Bbox
 from tokenizers import Tokenizer
 
 from pixnar.index import Index
-from pixnar.index.engine import BM25, DENSE, DOCIDS, EXPANSION, OWN
+from pixnar.index.engine import BM25, DENSE, DOCIDS, EXPANSION, OWN, TEXT
 
 INK, PALE, BLUE, ORANGE, GREEN, VIOLET = "#222222", "#8a8a8a", "#3b6ea8", "#b8643c", "#4c8c4a", "#8a5a9e"
 PANEL, LINE = "#f6f5f2", "#d9d6ce"
 SOURCES = {
-    DENSE: ("dense vectors", BLUE),
+    DOCIDS: ("docids", GREEN),
     OWN: ("words of the query", ORANGE),
     EXPANSION: ("expected phrases", VIOLET),
+    DENSE: ("dense vectors of docids", BLUE),
+    TEXT: ("dense vectors of the text", "#6aa6c8"),
     BM25: ("BM25", PALE),
-    DOCIDS: ("docids", GREEN),
 }
 WIDTH, HEIGHT = 15.0, 8.8
 _TOKENS, _CLUSTERS, _HITS, _SLOTS = 9, 4, 4, 5
@@ -170,7 +171,9 @@ def _slots(figure: Figure, panel: Panel, x: np.ndarray[Any, Any], told: dict[str
         axes = panel.inside(figure, 0.5, down, 1.25, 0.28)
         axes.set(xticks=[], yticks=[])
         axes.imshow(x[t][None, :96], aspect="auto", cmap="RdBu_r", vmin=-far, vmax=far, interpolation="nearest")
-        likely = "   ".join(f"{_short(token, 19)} {chance:.2f}" for token, chance in told["slots"][t][:2])
+        likely = "   ".join(
+            f"{_short(token.replace('⏹', '(end)'), 19)} {chance:.2f}" for token, chance in told["slots"][t][:2]
+        )
         panel.text(panel.box.width - 0.15, down + 0.14, likely, va="center", ha="right", size=8.5)
     panel.text(0.26, 1.36 + 0.42 * (_SLOTS - 1) + 0.02, "⋮", ha="center", va="center", size=10)
 
@@ -179,9 +182,9 @@ def _shortlist(panel: Panel, told: dict[str, Any]) -> None:
     used = len(told["clusters"])
     panel.title(
         4,
-        "clusters → shortlist",
-        f"$x_0$ picks the {used} nearest of the learned clusters; only the phrases on\n"
-        "their lists, and those of the query, are scored",
+        "cells → shortlist",
+        f"$x_0$ picks the {used} nearest cells of similar docids; only their\n"
+        "phrases, and those of the query, are scored",
     )
     for i, cluster in enumerate(told["clusters"][:_CLUSTERS]):
         down = 1.3 + 0.34 * i
@@ -214,12 +217,11 @@ def _worth(index: Index, asked: Any) -> dict[str, float]:
 
 
 def _scores(figure: Figure, panel: Panel, told: dict[str, Any], worth: dict[str, float]) -> None:
-    said = "$x_0$" if told["rule"]["order"] == "bag" else "the best slot"
     panel.title(
         5,
         "scores",
-        f"how much likelier than usual {said} finds a phrase; those that\n"
-        "the query says itself are copied. All others: the floor, 0",
+        "how much better $x_0$ fits a phrase than an average query does;\n"
+        "phrases in the query get a bonus. All others: the floor, 0",
     )
     best = sorted(worth.items(), key=lambda item: -item[1])[:_TOKENS]
     axes = panel.inside(figure, 2.0, 1.1, panel.box.width - 2.5, 2.15)
@@ -240,7 +242,7 @@ def _trie(panel: Panel, index: Index, query: str) -> None:
         6,
         "decoding",
         "only docids that exist can come out; the best of them are found\n"
-        "exactly. A docid scores the sum of its tokens, a little less if long",
+        "exactly. Scores of tokens add up, divided by the length of the\ndocid's vector",
     )
     found = index.generate(query, _GENERATED)
     best = found[0].score
@@ -276,7 +278,7 @@ def _trie(panel: Panel, index: Index, query: str) -> None:
             strong,
         )
         shown = rest if len(rest) < deep else [*rest[: deep - 1], "…"]
-        panel.text(x, down, _short(" → ".join(shown), 22) or "⏹", **ink)
+        panel.text(x, down, _short(" → ".join(shown), 22) or "(end)", **ink)
         named = ", ".join(one.documents[:2]) + (" …" if len(one.documents) > 2 else "")
         panel.text(panel.box.width - 0.55, down, named, ha="right", **ink)
         panel.text(panel.box.width - 0.15, down, f"{one.score:.1f}", ha="right", **ink)
@@ -300,10 +302,7 @@ def _edge(panel: Panel, start: tuple[float, float], end: tuple[float, float], co
 
 def _documents(figure: Figure, panel: Panel, index: Index, told: dict[str, Any]) -> None:
     hits, fusion = told["hits"], index.engine.fusion
-    line = "ranked by all that speaks for them, with weights\nchosen on dev queries"
-    if fusion is not None and DOCIDS not in fusion.weights:
-        line += "; decoding proposes, and\nits own score got no weight in this index"
-    panel.title(7, "documents", line)
+    panel.title(7, "documents", "ranked by a weighted sum of the sources;\nweights are selected on the dev split")
     axes = panel.inside(figure, 0.15, 1.05, panel.box.width - 0.65, 2.05)
     axes.set(xticks=[], yticks=[], ylim=(len(hits) - 0.4, -0.6))
     parts: dict[str, float] = {DOCIDS: 1.0} if fusion is None else dict(fusion.weights)
