@@ -181,7 +181,7 @@ class _Bench:
         table: Callable[[Vocabulary, Path], Any],
     ) -> Way:
         seconds = []
-        memory = Memory()
+        memory = Memory(workers=workers > 0)
         for _ in range(repeats):
             self.made += 1
             path = self.folder / f"table-{self.made}"
@@ -220,7 +220,8 @@ class _Bench:
 class Memory:
     """The most memory of their own that this process and the busiest of its workers held, looked at now and then."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, workers: bool = True) -> None:
+        self.workers = workers  # whether they are looked at
         self.driver_mb = self.worker_mb = 0.0
         self.seconds = 0.0  # of the processor, for looking
 
@@ -238,8 +239,8 @@ class Memory:
 
         def look() -> None:
             while not stop.wait(_LOOK_SECONDS):
-                note(busy_workers())
-            note(ray_workers())  # a short build may end before a look finds a worker busy
+                note(busy_workers() if self.workers else ())
+            note(ray_workers() if self.workers else ())  # a short build may end before a look finds a worker busy
 
         thread = threading.Thread(target=look, daemon=True)
         thread.start()
