@@ -24,10 +24,10 @@ from rich.console import Console
 from rich.table import Table
 
 from pixnar import _native
-from pixnar.evaluate.environment import environment
+from pixnar.base.storage import atomic_write, read_container, write_container
+from pixnar.evaluation.environment import environment
 from pixnar.search import SlotScores
 from pixnar.search.decoder import ENGINES
-from pixnar.storage import atomic_write, read_container, write_container
 from pixnar.vocab import Vocabulary, load_vocabulary
 
 from .apart import apart

@@ -23,8 +23,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pixnar.evaluate.environment import environment, resident_mb
-from pixnar.storage import atomic_write
+from pixnar.base.storage import atomic_write
+from pixnar.evaluation.environment import environment, resident_mb
 
 SLOTS = 8
 KINDS = ("full", "sampled", "stage two")
@@ -37,9 +37,9 @@ def work(wish: argparse.Namespace) -> dict[str, Any]:
     from pixnar.model.head import PhraseHead
     from pixnar.model.losses import Sampler, Weights, losses, shortlist_loss
     from pixnar.model.optim import RowAdam
+    from pixnar.model.process_group import World
     from pixnar.model.sharded import random_shard
     from pixnar.model.slots import MlpSlots
-    from pixnar.model.world import World
 
     torch.set_num_threads(1)
     world = World.join("cpu")

@@ -23,24 +23,24 @@ import torch
 import typer
 from rich.console import Console
 
-from pixnar.baselines import build_bm25, build_dense, build_hybrid, describe, open_retriever
-from pixnar.baselines.bi_encoder import Tuning
-from pixnar.baselines.folder import BASELINE
-from pixnar.baselines.hybrid import RRF
+from pixnar.base.errors import MissingPartError
+from pixnar.base.storage import atomic_write
 from pixnar.corpus import Corpus, open_corpus
 from pixnar.corpus.perturb import Perturbation
-from pixnar.errors import MissingPartError
-from pixnar.evaluate import bootstrap, evaluate, paired_difference
-from pixnar.evaluate.environment import environment
-from pixnar.evaluate.spelling import with_spelling
-from pixnar.fit import fit
-from pixnar.fit.run import default_cache
-from pixnar.fit.tune import with_rule
+from pixnar.evaluation import bootstrap, evaluate, paired_difference
+from pixnar.evaluation.baselines import build_bm25, build_dense, build_hybrid, describe, open_retriever
+from pixnar.evaluation.baselines.bi_encoder import Tuning
+from pixnar.evaluation.baselines.folder import BASELINE
+from pixnar.evaluation.baselines.hybrid import RRF
+from pixnar.evaluation.environment import environment
+from pixnar.evaluation.spelling import with_spelling
 from pixnar.index import Index
 from pixnar.index.manifest import read_manifest
+from pixnar.pipeline import fit
+from pixnar.pipeline.run import default_cache
+from pixnar.pipeline.tune import with_rule
 from pixnar.recipe import Recipe, override
 from pixnar.search import Retriever
-from pixnar.storage import atomic_write
 
 MEASURES = ("MRR@10", "R@100", "P@1", "P@5", "nDCG@10")
 GENERATED, DOCIDS, EVERYTHING = "docids alone, no copy", "docids alone", "all sources"

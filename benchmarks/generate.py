@@ -20,8 +20,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from pixnar.errors import PixnarError
-from pixnar.storage import atomic_write
+from pixnar.base.errors import PixnarError
+from pixnar.base.storage import atomic_write
 
 U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]

@@ -25,28 +25,28 @@ from rich.console import Console
 from rich.table import Table
 
 from pixnar import _native
+from pixnar.base.storage import atomic_write
 from pixnar.corpus import Document
-from pixnar.docids import DocidTable
-from pixnar.docids.documents import write_documents
-from pixnar.docids.folder import TableFolder
-from pixnar.docids.generation import write_generation
-from pixnar.encode.folder import read_note
-from pixnar.evaluate.environment import environment, resident_mb
-from pixnar.evidence.documents import DocumentEvidence
-from pixnar.evidence.fuse import Fusion
-from pixnar.evidence.postings import Postings
-from pixnar.evidence.recount import Lengths
-from pixnar.evidence.word_table import WordTable
-from pixnar.head import HeadRows
+from pixnar.documents.documents import write_documents
+from pixnar.evaluation.environment import environment, resident_mb
+from pixnar.fusion.fuse import Fusion
+from pixnar.fusion.lexical import DocumentEvidence
+from pixnar.fusion.postings import Postings
+from pixnar.fusion.recount import Lengths
+from pixnar.fusion.word_table import WordTable
 from pixnar.index import Index, manifest
-from pixnar.index.engine import DOCIDS as DOCID_SCORE
-from pixnar.index.engine import EXPANSION, OWN, Engine
 from pixnar.index.files import DOCIDS, ENCODER, EVIDENCE, HEAD, PRIORS, SHORTLIST, UNITS, write_priors, write_units
 from pixnar.index.opening import open_engine
+from pixnar.runtime import HeadRows
+from pixnar.runtime.encoder_folder import read_note
+from pixnar.runtime.shortlist import PAPER, Shortlist
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search.query import QueryScorer
-from pixnar.shortlist.lists import PAPER, Shortlist
-from pixnar.storage import atomic_write
+from pixnar.search.searcher import DOCIDS as DOCID_SCORE
+from pixnar.search.searcher import EXPANSION, OWN, Engine
+from pixnar.table import DocidTable
+from pixnar.table.folder import TableFolder
+from pixnar.table.generation import write_generation
 from pixnar.vocab import Vocabulary
 
 from .apart import apart

@@ -18,11 +18,11 @@ import torch
 import typer
 from pixnar.benchmarks.field import corrected
 
-from pixnar.evaluate.environment import environment
+from pixnar.base.storage import atomic_write
+from pixnar.evaluation.environment import environment
 from pixnar.recipe import Recipe
-from pixnar.reproduce import Plan, reproduce
-from pixnar.reproduce.phrases import COMPOSED, PIECES, SLOTS
-from pixnar.storage import atomic_write
+from pixnar.research.reproduce import Plan, reproduce
+from pixnar.research.reproduce.phrases import COMPOSED, PIECES, SLOTS
 
 TABLES = ("phrases", "table3", "table4")
 Row = dict[str, Any]

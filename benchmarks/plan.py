@@ -1,6 +1,6 @@
 """What `pixnar plan` reckons with, measured at small sizes: bytes and seconds per docid, token and product.
 
-``python -m benchmarks.plan --json FILE`` writes the figures; `pixnar.plan.constants` has those of
+``python -m benchmarks.plan --json FILE`` writes the figures; `pixnar.research.plan.constants` has those of
 benchmarks/results/plan.json, and what larger runs in benchmarks/results say. One thread throughout; each stage in a
 process of its own, so that memory is its own, too.
 """
@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from pixnar.base.storage import atomic_write
 from pixnar.corpus import DocidRow, Document, open_corpus, write_corpus
-from pixnar.evaluate.environment import environment, resident_mb
-from pixnar.storage import atomic_write
+from pixnar.evaluation.environment import environment, resident_mb
 from pixnar.vocab import Vocabulary, load_vocabulary
 
 from .generate import generate_docids
@@ -57,7 +57,7 @@ def vocabulary_stage(home: Path, docids: int) -> dict[str, float]:
 
 def table_stage(home: Path, docids: int) -> dict[str, float]:
     """Bytes of every file of a docid table per docid, and seconds."""
-    from pixnar.docids import build_table
+    from pixnar.table import build_table
 
     began = time.process_time()
     table = build_table(home / "corpus", load_vocabulary(home / "vocabulary"), home / "table", threads=1)
@@ -81,7 +81,7 @@ def table_stage(home: Path, docids: int) -> dict[str, float]:
 def reading_stage(home: Path, docids: int) -> dict[str, float]:
     """Memory and seconds per docid of what a training run reads: by one process, and mapped by all of them."""
     from pixnar.train.data import TrainingData
-    from pixnar.train.shared import write_inputs
+    from pixnar.train.mapped_data import write_inputs
 
     vocabulary, before, began = load_vocabulary(home / "vocabulary"), resident_mb(), time.process_time()
     data = TrainingData.read(open_corpus(home / "corpus"), vocabulary)
@@ -189,8 +189,8 @@ def text_stage(home: Path, docids: int) -> dict[str, float]:
 
 
 def _evidence(home: Path, texts: list[str], owners: list[int], units: int, unit: str) -> dict[str, float]:
-    from pixnar.evidence.bm25 import Bm25
-    from pixnar.evidence.documents import DocumentEvidence
+    from pixnar.fusion.bm25 import Bm25
+    from pixnar.fusion.lexical import DocumentEvidence
 
     count = owners[-1] + 1
     began = time.process_time()

@@ -23,32 +23,32 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pixnar.baselines import build_bm25, build_dense, build_hybrid, describe, open_retriever
+from pixnar.base.errors import MissingPartError
+from pixnar.base.storage import atomic_write
 from pixnar.corpus import Corpus, open_corpus
-from pixnar.docids import build_table
-from pixnar.errors import MissingPartError
-from pixnar.evaluate.environment import environment
-from pixnar.evaluate.metrics import reciprocal_ranks, summary
-from pixnar.evaluate.queries import Queries, read_queries
-from pixnar.evaluate.significance import paired_difference
-from pixnar.evidence.bm25 import Bm25
-from pixnar.evidence.documents import DocumentEvidence
-from pixnar.evidence.ngrams import Ngrams
-from pixnar.evidence.vectors import DocidVectors
-from pixnar.fit.cross import CrossValidation, folds
-from pixnar.fit.lists import make_shortlist
-from pixnar.fit.parts import x_of
-from pixnar.fit.tune import RuleTuner, docid_mrr
-from pixnar.index.engine import BM25, DENSE, DOCIDS, EXPANSION, OWN, Engine, Query, scorer_of
-from pixnar.index.units import Units
+from pixnar.evaluation.baselines import build_bm25, build_dense, build_hybrid, describe, open_retriever
+from pixnar.evaluation.environment import environment
+from pixnar.evaluation.metrics import reciprocal_ranks, summary
+from pixnar.evaluation.queries import Queries, read_queries
+from pixnar.evaluation.significance import paired_difference
+from pixnar.fusion.bm25 import Bm25
+from pixnar.fusion.lexical import DocumentEvidence
+from pixnar.fusion.ngrams import Ngrams
+from pixnar.fusion.vectors import DocidVectors
 from pixnar.model.build import build_model, calibrate
 from pixnar.model.encoder import MINILM, Encoder, place_of
 from pixnar.model.features import FeatureCache
 from pixnar.model.nar import Nar
+from pixnar.pipeline.cross import CrossValidation, folds
+from pixnar.pipeline.parts import x_of
+from pixnar.pipeline.shortlist import make_shortlist
+from pixnar.pipeline.tune import RuleTuner, docid_mrr
 from pixnar.recipe import Recipe, Train
 from pixnar.recipe import Shortlist as ShortlistWish
 from pixnar.scoring import PAPER_RULE, Priors, ScoreRule
-from pixnar.storage import atomic_write
+from pixnar.search.searcher import BM25, DENSE, DOCIDS, EXPANSION, OWN, Engine, Query, scorer_of
+from pixnar.search.units import Units
+from pixnar.table import build_table
 from pixnar.train.data import TrainingData
 from pixnar.train.loop import train
 from pixnar.vocab import TargetVocabulary, TokenizerVocabulary, Vocabulary

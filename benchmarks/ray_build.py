@@ -24,14 +24,14 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from pixnar.docids import build_table
-from pixnar.errors import PixnarError
-from pixnar.evaluate.environment import environment
-from pixnar.scale import table as in_shards
-from pixnar.scale.cluster import connected
-from pixnar.scale.crew import Crew
-from pixnar.scale.vocab import build_vocabulary
-from pixnar.storage import atomic_write
+from pixnar.base.errors import PixnarError
+from pixnar.base.storage import atomic_write
+from pixnar.distributed import table as in_shards
+from pixnar.distributed.cluster import connected
+from pixnar.distributed.executor import Crew
+from pixnar.distributed.vocab import build_vocabulary
+from pixnar.evaluation.environment import environment
+from pixnar.table import build_table
 from pixnar.vocab import Vocabulary
 from pixnar.vocab.phrases import BuildOptions
 
@@ -262,8 +262,8 @@ def own_mb(pid: int) -> float:
 
 def _import_all() -> None:
     """What a worker needs to have read before its first job."""
-    import pixnar.scale.table
-    import pixnar.scale.vocab  # noqa: F401
+    import pixnar.distributed.table
+    import pixnar.distributed.vocab  # noqa: F401
 
 
 class _Clocks(NamedTuple):

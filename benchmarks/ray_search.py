@@ -26,15 +26,15 @@ from pixnar.benchmarks.http_client import Connection, get
 from pixnar.benchmarks.kill_workers import processes
 from pixnar.benchmarks.serve_process import ServeProcess, spread
 
+from pixnar.base.storage import atomic_write
 from pixnar.corpus import open_corpus
-from pixnar.evaluate.environment import environment
+from pixnar.distributed.batch import Wish, search_file
+from pixnar.distributed.batch_ray import RayWorkers
+from pixnar.distributed.cluster import connected
+from pixnar.distributed.sharded import Sharded
+from pixnar.distributed.shards import split
+from pixnar.evaluation.environment import environment
 from pixnar.index import Index
-from pixnar.scale.batch import Wish, search_file
-from pixnar.scale.batch_ray import RayWorkers
-from pixnar.scale.cluster import connected
-from pixnar.scale.sharded import Sharded
-from pixnar.scale.shards import split
-from pixnar.storage import atomic_write
 
 
 def main() -> None:

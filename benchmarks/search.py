@@ -20,21 +20,21 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from pixnar.baselines import Bm25Retriever, DenseRetriever, entries
-from pixnar.baselines.dense import FLAT, HNSW
-from pixnar.baselines.entries import Entries
+from pixnar.base.errors import CorpusError
+from pixnar.base.storage import atomic_write
 from pixnar.corpus import Corpus, open_corpus
-from pixnar.errors import CorpusError
-from pixnar.evaluate.environment import environment, resident_mb
-from pixnar.evaluate.metrics import mrr_at
-from pixnar.evaluate.queries import read_queries
-from pixnar.head import HeadRows
+from pixnar.evaluation.baselines import Bm25Retriever, DenseRetriever, entries
+from pixnar.evaluation.baselines.dense import FLAT, HNSW
+from pixnar.evaluation.baselines.entries import Entries
+from pixnar.evaluation.environment import environment, resident_mb
+from pixnar.evaluation.metrics import mrr_at
+from pixnar.evaluation.queries import read_queries
 from pixnar.index import Index
-from pixnar.index.stages import stage_times
+from pixnar.runtime import HeadRows
 from pixnar.scoring import Priors
 from pixnar.search import Retriever
 from pixnar.search.query import QueryScorer
-from pixnar.storage import atomic_write
+from pixnar.search.stages import stage_times
 from pixnar.vocab import normalize
 
 Floats = NDArray[np.float32]

@@ -20,8 +20,8 @@ from pixnar.benchmarks.serve_process import ServeProcess, spread
 from rich.console import Console
 
 from pixnar.corpus import open_corpus
-from pixnar.evaluate.environment import environment
-from pixnar.evaluate.queries import read_queries
+from pixnar.evaluation.environment import environment
+from pixnar.evaluation.queries import read_queries
 from pixnar.index import Index
 from pixnar.search import Hit
 

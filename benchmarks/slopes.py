@@ -19,11 +19,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from pixnar.base.storage import atomic_write
 from pixnar.corpus import open_corpus
-from pixnar.docids.build import build_table
-from pixnar.evaluate.environment import environment, resident_mb
-from pixnar.evidence.documents import DocumentEvidence
-from pixnar.storage import atomic_write
+from pixnar.evaluation.environment import environment, resident_mb
+from pixnar.fusion.lexical import DocumentEvidence
+from pixnar.table.build import build_table
 from pixnar.vocab import Vocabulary, load_vocabulary
 
 from .apart import apart

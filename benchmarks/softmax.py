@@ -17,14 +17,15 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from pixnar.base.errors import CorpusError, MissingExtraError
+from pixnar.base.storage import atomic_write
 from pixnar.corpus import open_corpus
-from pixnar.errors import CorpusError, MissingExtraError
-from pixnar.evaluate.environment import environment
-from pixnar.evaluate.metrics import summary
-from pixnar.evaluate.queries import read_queries
+from pixnar.evaluation.environment import environment
+from pixnar.evaluation.metrics import summary
+from pixnar.evaluation.queries import read_queries
 from pixnar.index import Index
-from pixnar.reproduce.softmax import KEEP, ByMethod, measured, methods_of
-from pixnar.softmax import (
+from pixnar.research.reproduce.softmax import KEEP, ByMethod, measured, methods_of
+from pixnar.research.softmax import (
     Full,
     LearnedShortlist,
     PerSlotLists,
@@ -33,7 +34,6 @@ from pixnar.softmax import (
     low_rank_preview,
     main_directions,
 )
-from pixnar.storage import atomic_write
 
 from .softmax_synthetic import SyntheticHead
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pixnar.head import HeadRows
-from pixnar.shortlist.lists import Shortlist
-from pixnar.softmax import PerSlotLists, nearest_of
+from pixnar.research.softmax import PerSlotLists, nearest_of
+from pixnar.runtime import HeadRows
+from pixnar.runtime.shortlist import Shortlist
 
 Floats = NDArray[np.float32]
 

@@ -27,31 +27,31 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pixnar.baselines.bi_encoder import Tuning, fine_tune
-from pixnar.baselines.entries import Entries
+from pixnar.base.storage import atomic_write
 from pixnar.corpus import Corpus, open_corpus
 from pixnar.corpus.perturb import Perturbation
-from pixnar.docids import DocidTable, build_table
-from pixnar.evaluate.environment import environment
-from pixnar.evaluate.metrics import mrr_at
-from pixnar.evaluate.queries import Queries, read_queries
-from pixnar.evidence.ngrams import Ngrams
-from pixnar.evidence.vectors import DocidVectors
-from pixnar.fit.lists import make_shortlist
-from pixnar.fit.parts import x_of
-from pixnar.fit.run import default_cache
-from pixnar.index.engine import Engine, Query, scorer_of
-from pixnar.index.units import Units
+from pixnar.evaluation.baselines.bi_encoder import Tuning, fine_tune
+from pixnar.evaluation.baselines.entries import Entries
+from pixnar.evaluation.environment import environment
+from pixnar.evaluation.metrics import mrr_at
+from pixnar.evaluation.queries import Queries, read_queries
+from pixnar.fusion.ngrams import Ngrams
+from pixnar.fusion.vectors import DocidVectors
 from pixnar.model.build import Docids, build_model, calibrate
 from pixnar.model.encoder import MINILM, Encoder
 from pixnar.model.features import FeatureCache
 from pixnar.model.nar import Nar
 from pixnar.model.slots import MlpSlots
 from pixnar.model.solve import SolveOptions
+from pixnar.pipeline.parts import x_of
+from pixnar.pipeline.run import default_cache
+from pixnar.pipeline.shortlist import make_shortlist
 from pixnar.recipe import Recipe
 from pixnar.recipe import Shortlist as ShortlistSettings
 from pixnar.scoring import COMPOSED_RULE, Priors, ScoreRule
-from pixnar.storage import atomic_write
+from pixnar.search.searcher import Engine, Query, scorer_of
+from pixnar.search.units import Units
+from pixnar.table import DocidTable, build_table
 from pixnar.train.data import TrainingData
 from pixnar.train.loop import train
 from pixnar.vocab import Vocabulary

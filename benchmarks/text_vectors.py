@@ -21,16 +21,16 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from pixnar.base.storage import atomic_write
 from pixnar.corpus import open_corpus, write_demo
-from pixnar.encode.folder import FP32, INT8, INT8_BLOCKS
-from pixnar.evaluate.environment import environment
-from pixnar.evaluate.metrics import mrr_at
-from pixnar.evaluate.queries import read_queries
-from pixnar.evidence.vectors import DocidVectors
+from pixnar.evaluation.environment import environment
+from pixnar.evaluation.metrics import mrr_at
+from pixnar.evaluation.queries import read_queries
+from pixnar.fusion.vectors import DocidVectors
 from pixnar.model.encoder import MINILM, Encoder
 from pixnar.model.features import FeatureCache
 from pixnar.model.graphs import exported
-from pixnar.storage import atomic_write
+from pixnar.runtime.encoder_folder import FP32, INT8, INT8_BLOCKS
 from pixnar.train.names import read_names
 
 TORCH = "torch"

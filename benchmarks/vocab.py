@@ -25,11 +25,11 @@ import xxhash
 from rich.console import Console
 from rich.table import Table
 
+from pixnar.base.errors import PixnarError
+from pixnar.base.normalize import normalize
+from pixnar.base.storage import atomic_write
 from pixnar.corpus import docid_texts
-from pixnar.errors import PixnarError
-from pixnar.evaluate.environment import environment
-from pixnar.storage import atomic_write
-from pixnar.vocab.normalize import normalize
+from pixnar.evaluation.environment import environment
 from pixnar.vocab.phrases import Punctuation
 
 from .generate import generate_docids

@@ -67,7 +67,7 @@ class Note:
 
     def progress(self, stage: str, done: int, total: int) -> None:
         """Progress callback of a builder."""
-        from pixnar.progress import stage_name
+        from pixnar.base.progress import stage_name
 
         self._began.setdefault(stage_name(stage), time.perf_counter())
 

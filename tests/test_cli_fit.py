@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from .fit.corpora import WORDS, write_small
-from .model.tiny import save_encoder
+from tests.helpers.fit_corpora import WORDS, write_small
+from tests.helpers.tiny_model import save_encoder
+
 from .test_cli import fails, pixnar
 
 DIALS = (

@@ -11,10 +11,10 @@ import pytest
 
 from pixnar.cli import main
 from pixnar.corpus import Document
-from pixnar.docids import DocidTable
+from pixnar.table import DocidTable
 from pixnar.vocab import Vocabulary
+from tests.helpers.tables import DOCUMENTS, PAIRS, TEXTS, write_small_corpus
 
-from .docids.tables import DOCUMENTS, PAIRS, TEXTS, write_small_corpus
 from .test_cli import fails, pixnar
 
 

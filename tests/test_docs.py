@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from pixnar.corpus import open_corpus, write_corpus, write_demo
-from pixnar.fit import fit
+from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
-from tests.fit.corpora import settings
-from tests.model.tiny import save_encoder
+from tests.helpers.fit_corpora import settings
+from tests.helpers.tiny_model import save_encoder
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pixnar.errors import PixnarError
+from pixnar.base.errors import PixnarError
 from pixnar.recipe import CLOVER, PAPER, Recipe, Train, Vocab, dumps, from_dict, load, override, to_dict
 
 SHIPPED = sorted((Path(__file__).parents[1] / "recipes").glob("*.toml"))

@@ -18,7 +18,7 @@ from matplotlib.transforms import Bbox
 from tokenizers import Tokenizer
 
 from pixnar.index import Index
-from pixnar.index.engine import BM25, DENSE, DOCIDS, EXPANSION, OWN, TEXT
+from pixnar.search.searcher import BM25, DENSE, DOCIDS, EXPANSION, OWN, TEXT
 
 INK, PALE, BLUE, ORANGE, GREEN, VIOLET = "#222222", "#8a8a8a", "#3b6ea8", "#b8643c", "#4c8c4a", "#8a5a9e"
 PANEL, LINE = "#f6f5f2", "#d9d6ce"

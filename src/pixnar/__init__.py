@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pixnar.base.errors import PixnarError
 from pixnar.corpus import open_corpus
-from pixnar.errors import PixnarError
 from pixnar.vocab import Vocabulary, load_vocabulary, normalize
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from pixnar.benchmarks import decode
 from pixnar.benchmarks.decode_queries import PROFILES, QueryMaker
 
 from pixnar import _native
+from pixnar.base.storage import read_container
 from pixnar.search.decoder import ENGINES
-from pixnar.storage import read_container
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pixnar.benchmarks import field
 
-from ..fit.corpora import write_small
+from tests.helpers.fit_corpora import write_small
 
 
 def test_corrected_p_values() -> None:

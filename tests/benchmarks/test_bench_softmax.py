@@ -10,10 +10,10 @@ import pytest
 from pixnar.benchmarks import search, softmax
 from pixnar.benchmarks.softmax_synthetic import SyntheticHead
 
-from pixnar.fit import fit
+from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
-from tests.fit.corpora import WORDS, settings, write_small
-from tests.model.tiny import save_encoder
+from tests.helpers.fit_corpora import WORDS, settings, write_small
+from tests.helpers.tiny_model import save_encoder
 
 METHODS = (
     "full softmax",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pixnar.benchmarks import text_vectors
 
-from tests.fit.corpora import WORDS, write_small
-from tests.model.tiny import save_encoder
+from tests.helpers.fit_corpora import WORDS, write_small
+from tests.helpers.tiny_model import save_encoder
 
 
 def test_every_way_is_measured(tmp_path: Path) -> None:

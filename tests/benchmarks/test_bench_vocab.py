@@ -10,7 +10,7 @@ import pytest
 from pixnar.benchmarks import generate, vocab
 from rich.console import Console
 
-from pixnar.errors import PixnarError
+from pixnar.base.errors import PixnarError
 
 
 def quiet() -> Console:

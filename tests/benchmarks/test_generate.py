@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pixnar.benchmarks import generate
 
-from pixnar.errors import PixnarError
-from pixnar.vocab.normalize import normalize
+from pixnar.base.errors import PixnarError
+from pixnar.base.normalize import normalize
 
 generate_docids = generate.generate_docids
 

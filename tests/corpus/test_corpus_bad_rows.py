@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pixnar.base.errors import CorpusError
 from pixnar.corpus import DocidRow, Skipped, open_corpus
 from pixnar.corpus.parse import docid_from_json, docids_from_json
-from pixnar.errors import CorpusError
 
 BEIR = {
     "corpus.jsonl": '{"_id": "d1", "text": "one"}\n{"_id": "d2", "text": "two"}\n',

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from pixnar.base.errors import CorpusError, MissingExtraError
+from pixnar.base.normalize import normalize
 from pixnar.corpus import Corpus, DemoStats, open_corpus, write_demo
 from pixnar.corpus.demo import _codes_named, _is_name, _whole_phrases
-from pixnar.errors import CorpusError, MissingExtraError
-from pixnar.vocab.normalize import normalize
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from pixnar.base.errors import CorpusError, MissingExtraError
 from pixnar.corpus import Corpus, DocidRow, Document, Qrel, Query, open_corpus
-from pixnar.errors import CorpusError, MissingExtraError
 
 DOCUMENTS = [
     Document("d1", "Tea", "A hot drink", {"url": "https://a.example"}),

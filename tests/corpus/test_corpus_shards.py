@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pixnar.base.errors import CorpusError
 from pixnar.corpus import Skipped, read_texts
 from pixnar.corpus.shards import cut_files, shard_texts
-from pixnar.errors import CorpusError
 
 lines = st.lists(
     st.sampled_from(

@@ -11,8 +11,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from pixnar.base.errors import CorpusError
 from pixnar.corpus import Skipped, read_texts
-from pixnar.errors import CorpusError
 
 
 def test_every_kind_of_file(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pixnar.base.errors import CorpusError
+from pixnar.base.normalize import normalize
 from pixnar.corpus import DocidRow, Document, Qrel, Query, open_corpus, write_corpus
 from pixnar.corpus.ids import IdSet
-from pixnar.errors import CorpusError
-from pixnar.vocab.normalize import normalize
 
 TEA = Document("d1", "Tea", "", {})
 NAMES = [DocidRow("d1", "a hot drink")]

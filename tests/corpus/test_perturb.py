@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pixnar.base.errors import PixnarError
 from pixnar.corpus.perturb import neighbours
-from pixnar.errors import PixnarError
-from pixnar.evaluate import Perturbation, evaluate, paired_difference
+from pixnar.evaluation import Perturbation, evaluate, paired_difference
 from pixnar.search import Hit
-from tests.fit.corpora import write_small
+from tests.helpers.fit_corpora import write_small
 
 TEXTS = st.text(max_size=25) | st.lists(st.text("abcdé12,'ж漢", min_size=1, max_size=6), max_size=6).map(" ".join)
 IDS = st.text(max_size=5)
@@ -114,7 +114,7 @@ def test_texts_that_every_machine_must_give(how: Perturbation, query_id: str, wa
 
 def test_another_process_gives_the_same() -> None:
     """Python's own hash of a text changes from process to process."""
-    code = "from pixnar.evaluate import Perturbation; print(Perturbation(typos=4).apply('cheap night flights', 'x'))"
+    code = "from pixnar.evaluation import Perturbation; print(Perturbation(typos=4).apply('cheap night flights', 'x'))"
     told = {
         subprocess.run(
             [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 import xxhash
 
+from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.corpus import Document
-from pixnar.errors import FileFormatError, PixnarError
-from pixnar.evidence.fuse import Fusion
-from pixnar.fit import fit
+from pixnar.fusion.fuse import Fusion
 from pixnar.index import Hit, Index
-from pixnar.index.engine import BM25, DENSE, DOCIDS, EXPANSION, OWN, Wanted
 from pixnar.index.files import write_units
+from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
-from pixnar.shortlist.lists import Shortlist
+from pixnar.runtime.shortlist import Shortlist
+from pixnar.search.searcher import BM25, DENSE, DOCIDS, EXPANSION, OWN, Wanted
 from pixnar.vocab import normalize
-from tests.fit.corpora import COUNTRIES, WORDS, settings, write_small
-from tests.model.tiny import save_encoder
+from tests.helpers.fit_corpora import COUNTRIES, WORDS, settings, write_small
+from tests.helpers.tiny_model import save_encoder
 from tests.test_cli import fails, pixnar
 
 SOURCES = (DOCIDS, OWN, EXPANSION, DENSE, BM25)
@@ -274,7 +274,7 @@ def test_opening_reads_nothing_through(copy: Path, monkeypatch: pytest.MonkeyPat
         sizes.append(len(data))
         return whole_digest(data)
 
-    monkeypatch.setattr("pixnar.storage.xxhash.xxh3_64_intdigest", digest)
+    monkeypatch.setattr("pixnar.base.storage.xxhash.xxh3_64_intdigest", digest)
     index = Index.load(copy)
     evidence = index.engine.evidence
     assert evidence is not None

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pixnar.errors import FileFormatError, PixnarError
-from pixnar.fit import fit
-from pixnar.head import HeadRows
+from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.index import Index
 from pixnar.index.on_device import TorchHead
+from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
-from tests.fit.corpora import WORDS, settings, write_small
-from tests.model.tiny import save_encoder
+from pixnar.runtime import HeadRows
+from tests.helpers.fit_corpora import WORDS, settings, write_small
+from tests.helpers.tiny_model import save_encoder
 
 QUERIES = ["balin demor", "Rovek!", "nothing of this is known", "fista"]
 
@@ -56,7 +56,7 @@ print(json.dumps([[list(hit) for hit in hits] for hits in index.search_batch(jso
 index.explain("balin", k=2)
 try:
     pixnar.Index.load(sys.argv[1], device="cpu")
-except pixnar.errors.PixnarError as error:
+except pixnar.base.errors.PixnarError as error:
     assert "pixnar[train]" in str(error), error
 else:
     raise AssertionError("torch was there")
@@ -134,7 +134,7 @@ def test_auto_takes_the_encoder_that_dev_allows(corpus: Path, monkeypatch: pytes
     measured = facts["dev_mrr10_in_sample"]
     allowed = [name for name in ("int8", "int8-blocks") if measured.get(name, 0) >= 0.995 * measured["fp32"]]
     assert facts["encoder"] == (allowed[0] if allowed else "fp32")
-    monkeypatch.setattr("pixnar.fit.ship.LOSS", -10.0)  # nothing is good enough
+    monkeypatch.setattr("pixnar.pipeline.export.LOSS", -10.0)  # nothing is good enough
     assert Index.load(built(corpus, "strict")).manifest["facts"]["served"]["encoder"] == "fp32"
     assert [path.name for path in (corpus / "strict" / "encoder").glob("*.onnx")] == ["encoder.onnx"]
 

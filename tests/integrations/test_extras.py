@@ -24,7 +24,7 @@ def test_a_missing_library(extra: str) -> None:
     code = f"import sys; sys.modules[{library!r}] = None\n{use}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("pixnar.errors.MissingExtraError: "), done.stderr
+    assert last.startswith("pixnar.base.errors.MissingExtraError: "), done.stderr
     assert last.endswith(f"pip install 'pixnar[{extra}]'")
     settings = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert settings["project"]["optional-dependencies"][extra]

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard, constants
 
-from pixnar.errors import FileFormatError, PixnarError
+from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.index import Index
 from pixnar.model.nar import Nar
-from tests.integrations.stub_hub import TOKEN, StubHub
+from tests.helpers.stub_hub import TOKEN, StubHub
 
 QUERY = "balin demor"
 

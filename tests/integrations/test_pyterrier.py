@@ -8,8 +8,8 @@ import pandas as pd
 import pyterrier as pt
 import pytest
 
-from pixnar.baselines import build_bm25, open_baseline
-from pixnar.errors import PixnarError
+from pixnar.base.errors import PixnarError
+from pixnar.evaluation.baselines import build_bm25, open_baseline
 from pixnar.index import Index
 from pixnar.integrations.pyterrier import PixnarRetriever
 

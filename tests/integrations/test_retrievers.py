@@ -13,7 +13,7 @@ from langchain_core.runnables import RunnableLambda
 from llama_index.core.schema import MetadataMode, QueryBundle
 from pydantic import ValidationError
 
-from pixnar.errors import PixnarError
+from pixnar.base.errors import PixnarError
 from pixnar.index import Index
 from pixnar.integrations.langchain import PixnarRetriever as LangChainRetriever
 from pixnar.integrations.llamaindex import PixnarRetriever as LlamaIndexRetriever

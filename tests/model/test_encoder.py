@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from pixnar.errors import PixnarError
+from pixnar.base.errors import PixnarError
 from pixnar.model.encoder import MINILM, Encoder, by_length
-from tests.model.tiny import KINDS, TEXTS, WIDTH, save_encoder
+from tests.helpers.tiny_model import KINDS, TEXTS, WIDTH, save_encoder
 
 
 @pytest.fixture(scope="module", params=KINDS)

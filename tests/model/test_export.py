@@ -12,17 +12,17 @@ import onnxruntime
 import pytest
 import torch
 
-from pixnar.encode import QueryEncoder, TextEncoder
-from pixnar.encode.folder import INPUTS, OUTPUTS, choose_precision
-from pixnar.encode.quantize import quantize_onnx
-from pixnar.errors import FileFormatError, MissingExtraError, PixnarError
+from pixnar.base.errors import FileFormatError, MissingExtraError, PixnarError
 from pixnar.model import export
 from pixnar.model.encoder import MINILM, Encoder
 from pixnar.model.export import export_onnx
 from pixnar.model.head import PhraseHead
 from pixnar.model.nar import DESIGNS, Nar, make_slots
+from pixnar.runtime import QueryEncoder, TextEncoder
+from pixnar.runtime.encoder_folder import INPUTS, OUTPUTS, choose_precision
+from pixnar.runtime.quantize import quantize_onnx
+from tests.helpers.tiny_model import KINDS, TEXTS, WIDTH, save_encoder
 from tests.model.test_nar import SLOTS, make
-from tests.model.tiny import KINDS, TEXTS, WIDTH, save_encoder
 
 ODD = (
     "",

@@ -9,8 +9,8 @@ import pytest
 from pixnar.model import features
 from pixnar.model.encoder import Encoder
 from pixnar.model.features import FeatureCache, Known
-from pixnar.model.world import ALONE, World
-from tests.model.tiny import TEXTS, save_encoder
+from pixnar.model.process_group import ALONE, World
+from tests.helpers.tiny_model import TEXTS, save_encoder
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pixnar.encode.folder import FP32, INT8
-from pixnar.errors import PixnarError
+from pixnar.base.errors import PixnarError
 from pixnar.model import features, graphs
 from pixnar.model.encoder import Encoder
 from pixnar.model.features import FeatureCache
 from pixnar.model.graphs import exported
-from tests.model.tiny import KINDS, TEXTS, save_encoder
+from pixnar.runtime.encoder_folder import FP32, INT8
+from tests.helpers.tiny_model import KINDS, TEXTS, save_encoder
 
 MANY = [f"{text} {word}" for text in (*TEXTS, "") for word in ("", "tea", "rome paris tea", "x " * 90, "night")]
 

@@ -8,16 +8,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from pixnar.errors import FileFormatError, PixnarError
-from pixnar.fit.parts import x_of
+from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.model.build import build_model, calibrate, phrase_texts, start_bias
 from pixnar.model.encoder import Encoder
 from pixnar.model.features import FeatureCache
 from pixnar.model.head import PhraseHead
 from pixnar.model.nar import DESIGNS, Nar, make_slots
+from pixnar.pipeline.parts import x_of
 from pixnar.scoring import Priors
 from pixnar.vocab import Vocabulary
-from tests.model.tiny import KINDS, TEXTS, WIDTH, save_encoder
+from tests.helpers.tiny_model import KINDS, TEXTS, WIDTH, save_encoder
 
 SLOTS = 3
 DAMAGES = [

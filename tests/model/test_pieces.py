@@ -14,7 +14,7 @@ from pixnar.model.head import PhraseHead
 from pixnar.model.pieces import PieceRows, pieces_of_tokens
 from pixnar.model.slots import MlpSlots
 from pixnar.vocab.protocol import EncodedBatch
-from tests.model import tiny
+from tests.helpers import tiny_model as tiny
 
 WIDTH = 5
 PIECES = [[0, 1], [], [3], [2, 2, 0], [1, 3, 0, 2], []]  # of six tokens; the seventh is the end

@@ -8,7 +8,7 @@ import torch
 
 from pixnar.model.encoder import Encoder
 from pixnar.model.slots import START_SCALE, MaskSlots, MlpSlots
-from tests.model.tiny import KINDS, TEXTS, WIDTH, save_encoder
+from tests.helpers.tiny_model import KINDS, TEXTS, WIDTH, save_encoder
 
 SLOTS = 3
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pixnar import _native
+from pixnar.base.storage import read_container, write_container
 from pixnar.model import solve
 from pixnar.model.solve import Solved, SolveOptions, solve_rows
-from pixnar.storage import read_container, write_container
 from pixnar.vocab.protocol import EncodedBatch
 
 Floats = NDArray[np.float32]

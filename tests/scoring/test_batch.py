@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pixnar.docids import DocidTable
 from pixnar.scoring import ScoreRule
-from pixnar.scoring.batch import docid_scores, document_scores
 from pixnar.search import Decoder, SlotScores
+from pixnar.table import DocidTable
+from pixnar.train.batch_scores import docid_scores, document_scores
 
 VOCABULARY = 9
 NAMES = "abcdef"

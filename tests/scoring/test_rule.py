@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pixnar.errors import PixnarError
+from pixnar.base.errors import PixnarError
 from pixnar.scoring import PAPER_RULE, ScoreRule
 
 RULES = st.builds(

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pixnar import _native
-from pixnar.docids import DocidTable
-from pixnar.docids.overlay import table_of
-from pixnar.evidence.ngrams import Ngrams
-from pixnar.head import DocidFactors, HeadRows
-from pixnar.head.formats import Format
-from pixnar.index.engine import Engine, factors_of
-from pixnar.index.units import Units
+from pixnar.fusion.ngrams import Ngrams
+from pixnar.runtime import DocidFactors, HeadRows
+from pixnar.runtime.formats import Format
 from pixnar.scoring import COMPOSED_RULE, Priors, ScoreRule, floors, own_bonus
 from pixnar.search import Decoder, SlotScores
 from pixnar.search.query import ArrayHead, QueryScorer
+from pixnar.search.searcher import Engine, factors_of
+from pixnar.search.units import Units
+from pixnar.table import DocidTable
+from pixnar.table.overlay import table_of
 from pixnar.vocab import Vocabulary
 
 Floats = NDArray[np.float32]

@@ -16,15 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pixnar import _native
-from pixnar.docids import DocidTable
-from pixnar.docids.overlay import table_of
-from pixnar.head import DocidFactors
+from pixnar.runtime import DocidFactors
 from pixnar.search import Decoded, Decoder, SlotScores
 from pixnar.search.decoder import Engine
 from pixnar.search.hits import Order, Tokens
 from pixnar.search.reference import Query, beam, best_docids, best_documents
-
-from .strategies import (
+from pixnar.table import DocidTable
+from pixnar.table.overlay import table_of
+from tests.helpers.search_strategies import (
     DOCUMENTS,
     VOCAB_SIZE,
     Change,

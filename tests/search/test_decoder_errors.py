@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pixnar import _native
-from pixnar.docids import DocidTable
 from pixnar.search import Decoder, SlotScores
+from pixnar.table import DocidTable
 
 TABLE = DocidTable.in_memory({(1, 2): ["a"], (1, 3): ["b"]}, vocab_size=5)
 GOOD = SlotScores.sparse([([1], [0.0]), ([2, 3], [0.0, -1.0])], ends=[0, 0])

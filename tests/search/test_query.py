@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pixnar.docids import DocidTable
-from pixnar.evidence.ngrams import Ngrams
-from pixnar.head import HeadRows
-from pixnar.index.engine import Engine
-from pixnar.index.units import Units
+from pixnar.fusion.ngrams import Ngrams
+from pixnar.runtime import HeadRows
 from pixnar.scoring import COMPOSED_RULE, PAPER_RULE, Priors, ScoreRule
 from pixnar.search import Decoder, SlotScores
 from pixnar.search import query as module
 from pixnar.search.query import ArrayHead, QueryScorer
+from pixnar.search.searcher import Engine
+from pixnar.search.units import Units
+from pixnar.table import DocidTable
 from pixnar.vocab import Vocabulary
 
 V, S, D, Q = 13, 4, 6, 3

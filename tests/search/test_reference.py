@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 
 from pixnar.search.hits import DocidHit, DocumentHit, Order, Tokens
 from pixnar.search.reference import Query, beam, best_docids, best_documents, docid_score
-
-from .strategies import DOCUMENTS, VOCAB_SIZE, Names, Settings, queries, settings_of_decoding, tables
+from tests.helpers.search_strategies import (
+    DOCUMENTS,
+    VOCAB_SIZE,
+    Names,
+    Settings,
+    queries,
+    settings_of_decoding,
+    tables,
+)
 
 INF = math.inf
 STRICT = [-INF] * 10

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pixnar.benchmarks.serve_process import ServeProcess
 
-from pixnar.fit import fit
 from pixnar.index import Index
+from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
-from tests.fit.corpora import WORDS, settings, write_small
-from tests.model.tiny import save_encoder
+from tests.helpers.fit_corpora import WORDS, settings, write_small
+from tests.helpers.tiny_model import save_encoder
 
 KEY = "a key for the tests"
 

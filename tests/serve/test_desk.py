@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pixnar.serve.desk import Desk
 from pixnar.serve.limits import Limits, RefusedError
+from pixnar.serve.queue import Desk
 
 PATIENCE = 10.0
 

@@ -23,10 +23,10 @@ from pixnar.benchmarks.http_client import Connection, get
 from pixnar.benchmarks.serve import Mix, closed, overloaded
 from pixnar.benchmarks.serve_process import ServeProcess
 
+from pixnar.base.storage import put_in_place
 from pixnar.corpus import open_corpus
-from pixnar.docids import DocidTable
 from pixnar.index import Index
-from pixnar.storage import put_in_place
+from pixnar.table import DocidTable
 
 LOOK = ("--look", "0.1")
 

@@ -20,9 +20,9 @@ import pytest
 from pixnar.benchmarks.serve_process import ServeProcess
 
 from pixnar.corpus import Document
-from pixnar.docids import DocidTable
 from pixnar.index import Index
-from tests.fit.corpora import WORDS
+from pixnar.table import DocidTable
+from tests.helpers.fit_corpora import WORDS
 from tests.serve.conftest import KEY
 from tests.test_cli import fails
 

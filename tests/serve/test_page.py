@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 
 from pixnar.corpus import Document
-from pixnar.evidence.fuse import Fusion
-from pixnar.fit import fit
+from pixnar.fusion.fuse import Fusion
 from pixnar.index import Index
-from pixnar.index.engine import BM25, DENSE, DOCIDS, EXPANSION, OWN
+from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
-from tests.fit.corpora import WORDS, settings, write_small
-from tests.model.tiny import save_encoder
+from pixnar.search.searcher import BM25, DENSE, DOCIDS, EXPANSION, OWN
+from tests.helpers.fit_corpora import WORDS, settings, write_small
+from tests.helpers.tiny_model import save_encoder
 
 playwright = pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright  # noqa: E402

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from pixnar.errors import FileFormatError, PixnarError
+from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.model.optim import RowAdam
 from pixnar.train import checkpoint
 from pixnar.train.checkpoint import best, flatten, latest, load, mark_best, restore, save
@@ -185,7 +185,7 @@ def test_a_state_that_json_cannot_say_leaves_nothing_behind(tmp_path: Path) -> N
 
 
 def test_killed_while_saving(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.train.kills", str(tmp_path), "12"]
+    command = [sys.executable, "-m", "tests.helpers.train_kills", str(tmp_path), "12"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

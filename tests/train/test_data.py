@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pixnar.base.errors import CorpusError
 from pixnar.corpus import DocidRow, Document, Qrel, Query, open_corpus, write_corpus
-from pixnar.errors import CorpusError
 from pixnar.model.losses import PADDING
 from pixnar.train.data import TrainingData, default_slots
 from pixnar.train.names import read_names

@@ -17,10 +17,10 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from pixnar.errors import PixnarError
-from pixnar.model.world import ALONE, World
+from pixnar.base.errors import PixnarError
+from pixnar.model.process_group import ALONE, World
 from pixnar.train import checkpoint
-from tests.train.groups import CHAIN, CHAINED, RUNS, STEPS
+from tests.helpers.process_groups import CHAIN, CHAINED, RUNS, STEPS
 
 ROOT = Path(__file__).parents[2]
 NEAR, VERY_NEAR = 1e-4, 2e-6
@@ -34,7 +34,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(home: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.train.groups", str(home)]
+    command = [sys.executable, "-m", "tests.helpers.process_groups", str(home)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -226,7 +226,7 @@ def test_who_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) ->
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
     for name, value in place.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("pixnar.model.world._MEETING", timedelta(seconds=1))
+    monkeypatch.setattr("pixnar.model.process_group._MEETING", timedelta(seconds=1))
     with pytest.raises(PixnarError, match=r"process 0 of 2 met not all of the others within 0:00:01: see what ended"):
         World.join("cpu")
 
@@ -240,7 +240,7 @@ GONE = """
 import sys, weakref
 import torch
 import torch.distributed as dist
-from pixnar.model.world import World
+from pixnar.model.process_group import World
 
 world = World.join("cpu")
 group = weakref.ref(dist.distributed_c10d._get_default_group())

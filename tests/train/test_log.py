@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pixnar.errors import FileFormatError, MissingExtraError
+from pixnar.base.errors import FileFormatError, MissingExtraError
 from pixnar.train.log import TrainingLog, plot, read
 
 

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 
-from pixnar.errors import PixnarError
+from pixnar.base.errors import PixnarError
 from pixnar.model.nar import Nar
 from pixnar.scoring import ScoreRule
 from pixnar.train import checkpoint, log
 from pixnar.train.loop import choose_softmax, pick_device, schedule
-from tests.train.runs import World, losses, movement, options, run, world
+from tests.helpers.training_runs import World, losses, movement, options, run, world
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,7 +78,7 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
         {"steps": 13, "design": "solved", "score": "composed", "fine_tune": 0.5, "optimizer": "rows", "accumulate": 2},
         {"steps": 13, "score": "composed", "rank_against": "all", "teacher": 0.5},
     ]
-    command = [sys.executable, "-m", "tests.train.runs", str(tmp_path), json.dumps(wishes), "[5, 11]"]
+    command = [sys.executable, "-m", "tests.helpers.training_runs", str(tmp_path), json.dumps(wishes), "[5, 11]"]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=250
     )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pixnar.errors import PixnarError
+from pixnar.base.errors import PixnarError
 from pixnar.train.pairs import Epoch, Pairs
 
 RELATION = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 5)), max_size=40)

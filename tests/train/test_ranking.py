@@ -15,12 +15,9 @@ import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pixnar.docids import DocidTable
-from pixnar.evidence.atoms import words
-from pixnar.evidence.bm25 import Bm25
-from pixnar.evidence.ngrams import Ngrams
-from pixnar.index.engine import Engine, scorer_of
-from pixnar.index.units import Units
+from pixnar.fusion.atoms import words
+from pixnar.fusion.bm25 import Bm25
+from pixnar.fusion.ngrams import Ngrams
 from pixnar.model.build import Docids, build_model
 from pixnar.model.encoder import Encoder
 from pixnar.model.features import FeatureCache
@@ -28,11 +25,14 @@ from pixnar.model.losses import Sampler, Weights
 from pixnar.model.nar import Nar
 from pixnar.model.slots import MlpSlots
 from pixnar.scoring import COMPOSED_RULE
+from pixnar.search.searcher import Engine, scorer_of
+from pixnar.search.units import Units
+from pixnar.table import DocidTable
 from pixnar.train import log, neighbours, ranking
 from pixnar.train.pairs import Epoch
 from pixnar.train.ranking import RankingOptions, RankingStep, compose
 from pixnar.train.teacher import Teacher
-from tests.train.runs import SLOTS, World, losses, options, run, world
+from tests.helpers.training_runs import SLOTS, World, losses, options, run, world
 
 SIZE = 12
 ONLY = Weights(0.0, 0.0, 0.0)

@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 
 from pixnar.corpus import DocidRow, Document, Qrel, Query, open_corpus, write_corpus
-from pixnar.docids import DocidTable
-from pixnar.evaluate.metrics import mrr_at
-from pixnar.evaluate.queries import Queries, read_queries
-from pixnar.evidence.ngrams import Ngrams
-from pixnar.fit.parts import x_of
-from pixnar.fit.tune import docid_mrr
-from pixnar.index.engine import Engine, scorer_of
-from pixnar.index.units import Units
+from pixnar.evaluation.metrics import mrr_at
+from pixnar.evaluation.queries import Queries, read_queries
+from pixnar.fusion.ngrams import Ngrams
 from pixnar.model.build import Docids, build_model
 from pixnar.model.encoder import MINILM, Encoder
 from pixnar.model.features import FeatureCache
 from pixnar.model.nar import Nar
+from pixnar.pipeline.parts import x_of
+from pixnar.pipeline.tune import docid_mrr
 from pixnar.recipe import Train
 from pixnar.scoring import COMPOSED_RULE, Priors
+from pixnar.search.searcher import Engine, scorer_of
+from pixnar.search.units import Units
+from pixnar.table import DocidTable
 from pixnar.train.data import TrainingData
 from pixnar.train.loop import train
 from pixnar.vocab import Vocabulary, normalize

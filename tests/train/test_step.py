@@ -12,7 +12,7 @@ from pixnar.model.nar import Nar
 from pixnar.scoring import ScoreRule
 from pixnar.train.pairs import Epoch, Pairs
 from pixnar.train.step import Objective, Step, _itself, mined
-from tests.train.runs import SLOTS, World, world
+from tests.helpers.training_runs import SLOTS, World, world
 
 SIZE = 16
 

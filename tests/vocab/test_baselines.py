@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from pixnar.errors import FileFormatError, VocabularyError
+from pixnar.base.errors import FileFormatError, VocabularyError
+from pixnar.base.normalize import normalize
 from pixnar.vocab.baselines import TokenizerVocabulary, bpe_tokenizer
-from pixnar.vocab.normalize import normalize
 from pixnar.vocab.protocol import TargetVocabulary
 from pixnar.vocab.tokenizer_json import byte_values
 

@@ -19,12 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pixnar import _native
-from pixnar.errors import VocabularyError
+from pixnar.base.errors import VocabularyError
 from pixnar.vocab import Vocabulary, mean_length, normalize
 from pixnar.vocab.phrases import FIXED_TOKENS, PUNCTUATION, Punctuation
 from pixnar.vocab.reference import atoms
-
-from .strategies import nasty_text
+from tests.helpers.vocab_strategies import nasty_text
 
 
 def zipf_docids(n: int, seed: int = 0, words: int = 400) -> list[str]:

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pixnar.errors import VocabularyError
+from pixnar.base.errors import VocabularyError
 from pixnar.vocab import TargetVocabulary, Token, Vocabulary, normalize
 from pixnar.vocab.reference import ReferenceEncoder
-
-from .strategies import any_text, close_text, nasty_text, vocabularies
+from tests.helpers.vocab_strategies import any_text, close_text, nasty_text, vocabularies
 
 PROSE = [
     'he said "no way" twice',

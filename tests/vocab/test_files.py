@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pixnar.errors import FileFormatError
-from pixnar.storage import read_container, write_container
+from pixnar.base.errors import FileFormatError
+from pixnar.base.storage import read_container, write_container
 from pixnar.vocab import TokenizerVocabulary, Vocabulary, load_vocabulary
 
 DOCIDS = ["cheap flights to rome", "cheap hotels in rome", "flights to rome", "hotels in rome?", "cheap 'n' cheerful"]

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pixnar import _native
-from pixnar.vocab.normalize import normalize, normalize_lines
-
-from .strategies import any_text, nasty_text
+from pixnar.base.normalize import normalize, normalize_lines
+from tests.helpers.vocab_strategies import any_text, nasty_text
 
 
 @given(any_text | nasty_text)

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from pixnar.base.errors import PixnarError
+from pixnar.base.progress import show_progress
 from pixnar.cli.common import (
     Cache,
     JsonFile,
@@ -21,8 +23,6 @@ from pixnar.cli.common import (
     tell_skipped,
     write_json,
 )
-from pixnar.errors import PixnarError
-from pixnar.progress import show_progress
 
 commands = group(
     "baseline",
@@ -141,8 +141,8 @@ def bm25(
 
     [bold]pixnar baseline bm25 CORPUS -o bm25.baseline --over both[/bold]
     """
-    from pixnar.baselines import build_bm25
     from pixnar.corpus import open_corpus
+    from pixnar.evaluation.baselines import build_bm25
 
     settings = {"k1": _number("k1", k1), "b": _number("b", b)}
     source = open_corpus(corpus, skip_bad_rows=skip_bad_rows)
@@ -195,10 +195,10 @@ def dense(
     """
     import torch
 
-    from pixnar.baselines import build_dense
-    from pixnar.baselines.bi_encoder import Tuning
     from pixnar.corpus import open_corpus
-    from pixnar.fit.run import default_cache
+    from pixnar.evaluation.baselines import build_dense
+    from pixnar.evaluation.baselines.bi_encoder import Tuning
+    from pixnar.pipeline.run import default_cache
 
     if threads:
         torch.set_num_threads(threads)
@@ -270,9 +270,9 @@ def hybrid(
 
     [bold]pixnar baseline hybrid CORPUS -o hybrid.baseline --fusion rrf[/bold]
     """
-    from pixnar.baselines import build_hybrid
     from pixnar.corpus import open_corpus
-    from pixnar.fit.run import default_cache
+    from pixnar.evaluation.baselines import build_hybrid
+    from pixnar.pipeline.run import default_cache
 
     source = open_corpus(corpus, skip_bad_rows=skip_bad_rows)
     with show_progress() as progress:
@@ -332,7 +332,7 @@ def clover(
     [bold]pixnar baseline clover CORPUS -o clover.index --minutes 10[/bold]
     """
     from pixnar.corpus import open_corpus
-    from pixnar.fit import fit
+    from pixnar.pipeline import fit
     from pixnar.recipe import CLOVER, override
     from pixnar.recipe.clover import L1_ONLY, TOKEN_LOSSES
 
@@ -363,7 +363,7 @@ def _number(name: str, text: str) -> float | None:
 
 
 def _report(output: Path, facts: dict[str, Any], json_file: Path | None) -> None:
-    from pixnar.baselines import describe
+    from pixnar.evaluation.baselines import describe
 
     what, dev = describe(output), facts["dev"]
     print(f"{output}: {facts['entries']:,} entries about {facts['documents']:,} documents")

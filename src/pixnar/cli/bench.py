@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from pixnar.base.storage import atomic_write
 from pixnar.cli.common import JsonFile, Threads, group, numbers, write_json
-from pixnar.storage import atomic_write
 
 commands = group("bench", "Measure, side by side with what one would use instead.")
 
@@ -131,7 +131,7 @@ def ranking(
     [bold]pixnar bench ranking CORPUS --steps 500 --json ranking.json[/bold]
     """
     from pixnar.benchmarks import ranking as benchmark
-    from pixnar.fit.run import default_cache
+    from pixnar.pipeline.run import default_cache
 
     benchmark.run(
         corpora,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from pixnar.storage import atomic_write
+from pixnar.base.storage import atomic_write
 
 if TYPE_CHECKING:
     from pixnar.corpus import Skipped

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from pixnar.base.progress import show_progress
 from pixnar.cli.common import JsonFile, Overwrite, SkipBadRows, group, tell_skipped, write_json
-from pixnar.progress import show_progress
 
 commands = group("corpus", "Look at, check, convert and make corpora.")
 

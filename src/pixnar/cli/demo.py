@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from pixnar.base.progress import show_progress
 from pixnar.cli.common import Threads, app
-from pixnar.progress import show_progress
 
 
 @app.command("demo")
@@ -19,7 +19,7 @@ def demo(
     threads: Threads = 0,
 ) -> None:
     """From nothing to an index that answers, beside BM25, dense retrieval and hybrids; reuses an earlier run."""
-    from pixnar.demo import run_demo
+    from pixnar.research.demo import run_demo
 
     with show_progress(transient=True) as progress:
         run_demo(output, minutes=minutes, queries=queries, threads=threads, progress=progress)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from pixnar.base.progress import show_progress
 from pixnar.cli.common import JsonFile, Overwrite, SkipBadRows, app, tell_skipped, write_json
-from pixnar.progress import show_progress
 
 
 @app.command("docids")
@@ -64,8 +64,8 @@ def docids(
     [bold]pixnar docids CORPUS --from titles,model --model doc2query/msmarco-t5-base-v1 --keep-only-finding 10[/bold]
     """
     from pixnar.corpus import open_corpus
-    from pixnar.naming import DEFAULT, MODEL, Asking, Wish, make_docids
-    from pixnar.naming.target import target_of
+    from pixnar.docid_generation import DEFAULT, MODEL, Asking, Wish, make_docids
+    from pixnar.docid_generation.target import target_of
 
     given = [name.strip() for text in sources or [] for name in text.split(",") if name.strip()]
     if model and MODEL not in given:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pixnar.base.errors import PixnarError
+from pixnar.base.progress import show_progress
+from pixnar.base.storage import check_writable
 from pixnar.cli.common import JsonFile, SkipBadRows, app, tell_skipped, write_json
 from pixnar.cli.search import Beam, FullVocabulary, Sources, ranked_by, refuse
-from pixnar.errors import PixnarError
-from pixnar.progress import show_progress
-from pixnar.storage import check_writable
 
 if TYPE_CHECKING:
-    from pixnar.evaluate import Evaluation, Perturbation, Row
+    from pixnar.evaluation import Evaluation, Perturbation, Row
     from pixnar.search import Retriever
 
 Measures = Annotated[
@@ -75,9 +75,9 @@ def evaluate(
     [bold]pixnar evaluate INDEX CORPUS --typos 1[/bold]
     """
     from pixnar.corpus import open_corpus
-    from pixnar.evaluate import Perturbation, check_ids, write_qrels, write_run
-    from pixnar.evaluate import evaluate as measure
-    from pixnar.evaluate.spelling import with_spelling
+    from pixnar.evaluation import Perturbation, check_ids, write_qrels, write_run
+    from pixnar.evaluation import evaluate as measure
+    from pixnar.evaluation.spelling import with_spelling
 
     for path in (run_file, qrels_file, json_file):
         if path is not None:
@@ -140,8 +140,8 @@ def compare(
 
     [bold]pixnar compare pixnar.trec bm25.trec --qrels dev.qrels[/bold]
     """
-    from pixnar.evaluate import compare as measure
-    from pixnar.evaluate import read_qrels, read_run
+    from pixnar.evaluation import compare as measure
+    from pixnar.evaluation import read_qrels, read_run
 
     if json_file is not None:
         check_writable(json_file)
@@ -160,7 +160,7 @@ def compare(
 
 def _retriever(folder: Path, full: bool, sources: str, beam: int, threads: int) -> Retriever:
     """The index or baseline of a folder, opened as the options say."""
-    from pixnar.baselines import is_baseline, open_retriever
+    from pixnar.evaluation.baselines import is_baseline, open_retriever
     from pixnar.index import BeamSearch, Index
 
     if is_baseline(folder):

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from pixnar.base.progress import show_progress
 from pixnar.cli.common import Cache, JsonFile, Overwrite, Settings, SkipBadRows, Threads, app, tell_skipped, write_json
-from pixnar.progress import show_progress
 
 
 @app.command("fit")
@@ -51,10 +51,10 @@ def fit(
 
     [bold]torchrun --nproc-per-node 4 -m pixnar fit CORPUS -o INDEX[/bold]  the phrase rows shared by four processes
     """
+    from pixnar.base.errors import PixnarError
     from pixnar.corpus import open_corpus
-    from pixnar.errors import PixnarError
-    from pixnar.fit import fit as run
-    from pixnar.model.world import Silent, World
+    from pixnar.model.process_group import Silent, World
+    from pixnar.pipeline import fit as run
     from pixnar.recipe import PAPER, Recipe, load, override
 
     if paper and recipe:

@@ -46,9 +46,9 @@ def plan(
 
     [bold]pixnar plan --docids 170e6 --vocab 5e6 --width 768 --gpus 8[/bold]
     """
-    from pixnar.plan import Scale
-    from pixnar.plan import plan as reckon
-    from pixnar.plan.show import show
+    from pixnar.research.plan import Scale
+    from pixnar.research.plan import plan as reckon
+    from pixnar.research.plan.show import show
 
     numbers = {
         "--docids": docids, "--vocab": vocab, "--documents": documents, "--steps": steps, "--epochs": epochs,

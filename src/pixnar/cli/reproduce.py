@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from pixnar.base.progress import show_progress
 from pixnar.cli.common import Cache, Settings, SkipBadRows, app
-from pixnar.progress import show_progress
 
 
 @app.command("reproduce")
@@ -64,8 +64,8 @@ def reproduce(
 
     [bold]pixnar reproduce all CORPUS -o tables --budget 60 --split test[/bold]   overnight
     """
-    from pixnar.reproduce import TABLES, Plan
-    from pixnar.reproduce import reproduce as run
+    from pixnar.research.reproduce import TABLES, Plan
+    from pixnar.research.reproduce import reproduce as run
 
     names = [name.strip() for name in tables.split(",") if name.strip()]
     names = list(TABLES) if "all" in names else names

@@ -8,8 +8,8 @@ from typing import NoReturn
 
 import typer
 
+from pixnar.base.errors import PixnarError
 from pixnar.cli.common import app
-from pixnar.errors import PixnarError
 
 _STOPPED = 130  # what a shell calls the end by Ctrl-C; typer turns Ctrl-C into an exit with this code
 _EXTRAS = dict.fromkeys(("torch", "transformers", "safetensors", "onnx"), "train")  # needed from the first line on

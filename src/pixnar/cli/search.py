@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pixnar.base.errors import PixnarError
 from pixnar.cli.common import app
-from pixnar.errors import PixnarError
 
 if TYPE_CHECKING:
     from pixnar.search import Hit
@@ -73,8 +73,8 @@ def search(
 
     [bold]pixnar search INDEX "sugar disease with kidney trouble" -k 5[/bold]
     """
-    from pixnar.baselines import is_baseline, open_baseline
     from pixnar.cli.explained import show
+    from pixnar.evaluation.baselines import is_baseline, open_baseline
     from pixnar.index import Index
     from pixnar.vocab import normalize
 
@@ -133,8 +133,8 @@ def verify(index: SearchPath) -> None:
 
     [bold]pixnar verify INDEX[/bold]
     """
-    from pixnar.baselines import is_baseline
-    from pixnar.baselines import verify as verify_baseline
+    from pixnar.evaluation.baselines import is_baseline
+    from pixnar.evaluation.baselines import verify as verify_baseline
     from pixnar.index import Index
 
     if is_baseline(index):

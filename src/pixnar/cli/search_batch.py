@@ -58,14 +58,14 @@ def search_batch(
     Rows of query_id, rank, doc_id, score and docid, in the order of the queries: the same bytes with Ray and without,
     whatever the number of workers, and whichever of them died on the way.
     """
+    from pixnar.base.progress import show_progress
     from pixnar.corpus import Skipped
-    from pixnar.progress import show_progress
-    from pixnar.scale.batch import Wish, search_file
+    from pixnar.distributed.batch import Wish, search_file
 
     check_ray(ray, workers, ray_address)
     made = None
     if ray:
-        from pixnar.scale import batch_ray
+        from pixnar.distributed import batch_ray
 
         made = batch_ray.RayWorkers(workers, ray_address, threads or 1)
     began, skipped = time.perf_counter(), Skipped()

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from pixnar.base.errors import PixnarError
 from pixnar.cli.common import app
 from pixnar.cli.search import IndexPath, Sources
-from pixnar.errors import PixnarError
 
 
 @app.command("serve")
@@ -98,7 +98,7 @@ def serve(
         log_queries=log_queries,
     )
     if ray:
-        from pixnar.scale.serving import Cluster, serve_on_ray
+        from pixnar.distributed.serving import Cluster, serve_on_ray
 
         serve_on_ray(index, settings, Cluster(replicas, ray_address))
         return

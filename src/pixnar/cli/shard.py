@@ -26,8 +26,8 @@ def shard(
     Each part is an index of its own: its documents, all docids that name them, and what else speaks for them. The
     encoder and the phrase rows are shared (hard links) where the disk allows it.
     """
-    from pixnar.progress import show_progress
-    from pixnar.scale.shards import split
+    from pixnar.base.progress import show_progress
+    from pixnar.distributed.shards import split
 
     with show_progress(transient=True) as progress:
         made = split(index, out, parts, overwrite=overwrite, threads=threads, progress=progress)

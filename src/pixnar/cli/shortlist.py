@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from pixnar.base.progress import show_progress
 from pixnar.cli.common import JsonFile, app, numbers, write_json
 from pixnar.cli.search import IndexPath
-from pixnar.progress import show_progress
 
 
 @app.command("shortlist")
@@ -28,7 +28,7 @@ def shortlist(
 
     [bold]pixnar shortlist INDEX CORPUS --k 1,3,5 --plot shortlist.png[/bold]
     """
-    from pixnar.fit.sweep import sweep_index
+    from pixnar.pipeline.sweep import sweep_index
 
     def sizes(text: str, option: str) -> list[int]:
         found = numbers(text, option)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pixnar.base.errors import PixnarError
+from pixnar.base.progress import show_progress
 from pixnar.cli.common import (
     BuildByDefault,
     JsonFile,
@@ -23,12 +25,10 @@ from pixnar.cli.common import (
     tell_skipped,
     write_json,
 )
-from pixnar.errors import PixnarError
-from pixnar.progress import show_progress
 
 if TYPE_CHECKING:
     from pixnar.corpus import Document
-    from pixnar.docids import DocidTable
+    from pixnar.table import DocidTable
 
 commands = group(
     "table",
@@ -75,8 +75,8 @@ def build(
     [bold]pixnar table build big --vocab big.vocab -o big.table --ray --workers 8[/bold]  the same table, made in shards
     """
     from pixnar.corpus import open_corpus
-    from pixnar.docids import build_table
-    from pixnar.docids import inspect as inspection
+    from pixnar.table import build_table
+    from pixnar.table import inspect as inspection
     from pixnar.vocab import load_vocabulary
 
     check_ray(ray, workers, ray_address)
@@ -92,8 +92,8 @@ def build(
     with show_progress() as progress:
         loaded = load_vocabulary(vocab)
         if ray:
-            from pixnar.scale import table as in_shards
-            from pixnar.scale.cluster import connected
+            from pixnar.distributed import table as in_shards
+            from pixnar.distributed.cluster import connected
 
             with connected(workers, ray_address) as crew:
                 between = scratch or output.resolve().parent
@@ -116,8 +116,8 @@ def show(
 
     [bold]pixnar table show icd10.table --top 10 --slots 12[/bold]
     """
-    from pixnar.docids import DocidTable
-    from pixnar.docids import inspect as inspection
+    from pixnar.table import DocidTable
+    from pixnar.table import inspect as inspection
 
     found = inspection.inspect(DocidTable.open(table), slots=[slots] if slots else inspection.SLOTS, top=top)
     inspection.show(found)
@@ -130,7 +130,7 @@ def check(table: TablePath) -> None:
 
     [bold]pixnar table check icd10.table[/bold]
     """
-    from pixnar.docids import DocidTable
+    from pixnar.table import DocidTable
 
     found = DocidTable.check(table)
     print(f"{table} is sound: {found.pairs:,} pairs of docid and document, {found.documents:,} documents")
@@ -161,7 +161,7 @@ def add(
     What is there already is not added twice, so a command that was stopped may be run again.
     """
     from pixnar.corpus import Skipped
-    from pixnar.docids import DocidTable, add_files
+    from pixnar.table import DocidTable, add_files
 
     opened = DocidTable.open(table)
     if rows is not None or documents is not None:
@@ -208,7 +208,7 @@ def remove(
 
     [bold]pixnar remove icd10.table X99 --docid "red nose"[/bold]  the docid does not name X99 any more
     """
-    from pixnar.docids import DocidTable
+    from pixnar.table import DocidTable
 
     if not doc_ids and not docids:
         raise typer.BadParameter("give document ids, or --docid, or both")
@@ -240,7 +240,7 @@ def compact(table: TablePath, threads: Threads = 0) -> None:
 
     Whoever is searching the table goes on; if it is stopped half-way through, the table is as it was before.
     """
-    from pixnar.docids import DocidTable
+    from pixnar.table import DocidTable
 
     opened = DocidTable.open(table)
     added, removed = opened.changes

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pixnar.base.errors import PixnarError
+from pixnar.base.progress import show_progress
+from pixnar.base.storage import check_writable, container_kind
 from pixnar.cli.common import (
     BuildByDefault,
     JsonFile,
@@ -23,9 +26,6 @@ from pixnar.cli.common import (
     tell_skipped,
     write_json,
 )
-from pixnar.errors import PixnarError
-from pixnar.progress import show_progress
-from pixnar.storage import check_writable, container_kind
 
 if TYPE_CHECKING:
     from pixnar.vocab import TargetVocabulary
@@ -117,8 +117,8 @@ def build(
         if not ray:
             texts, skipped = docid_texts(sources, skip_bad_rows=skip_bad_rows, progress=progress)
         if ray:
-            from pixnar.scale.cluster import connected
-            from pixnar.scale.vocab import build_vocabulary
+            from pixnar.distributed.cluster import connected
+            from pixnar.distributed.vocab import build_vocabulary
 
             options = BuildOptions(
                 size,

@@ -2,13 +2,13 @@
 documents, docids, queries and qrels stream out, checked on the way.
 """
 
-from pixnar.corpus.badrows import Skipped
+from pixnar.corpus.check import check_corpus, copy_corpus
 from pixnar.corpus.demo import DemoStats, write_demo
+from pixnar.corpus.errors import Skipped
+from pixnar.corpus.fingerprint import state_of
 from pixnar.corpus.reader import Corpus, open_corpus
 from pixnar.corpus.records import DocidRow, Document, Qrel, Query
-from pixnar.corpus.state import state_of
 from pixnar.corpus.texts import docid_texts, read_texts
-from pixnar.corpus.whole import check_corpus, copy_corpus
 from pixnar.corpus.write import write_corpus
 
 __all__ = [

@@ -16,10 +16,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pixnar.base.errors import MissingExtraError
+from pixnar.base.normalize import normalize
 from pixnar.corpus.records import DocidRow, Document, Qrel, Query
 from pixnar.corpus.write import check_target, write_corpus
-from pixnar.errors import MissingExtraError
-from pixnar.vocab.normalize import normalize
 
 NOTICE = "A demonstration of text search over ICD-10-CM. Not for clinical use, coding or billing."
 _TEST, _DEV = 2900, 1450

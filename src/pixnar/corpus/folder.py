@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
+from pixnar.base.errors import CorpusError, MissingPartError
+from pixnar.base.progress import Progress
 from pixnar.corpus import parse
 from pixnar.corpus.ids import IdSet
 from pixnar.corpus.lines import LineBatch, Meter, read_lines
 from pixnar.corpus.records import Batch, DocidRow, Document, Qrel, Query
-from pixnar.errors import CorpusError, MissingPartError
-from pixnar.progress import Progress
 
 _SPLIT_ORDER = {"train": 0, "dev": 1, "test": 2}
 

@@ -7,12 +7,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from pixnar.base.errors import CorpusError, MissingExtraError, MissingPartError
+from pixnar.base.progress import Progress
 from pixnar.corpus import parse
-from pixnar.corpus.badrows import BadRow, BadValueError
+from pixnar.corpus.errors import BadRow, BadValueError
 from pixnar.corpus.folder import no_split
 from pixnar.corpus.records import Batch, DocidRow, Document, Qrel, Query, Row
-from pixnar.errors import CorpusError, MissingExtraError, MissingPartError
-from pixnar.progress import Progress
 
 PREFIX = "irds:"
 _ROWS = 2048

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pixnar.corpus.badrows import BadRow
-from pixnar.errors import CorpusError
-from pixnar.progress import Progress
+from pixnar.base.errors import CorpusError
+from pixnar.base.progress import Progress
+from pixnar.corpus.errors import BadRow
 
 _BLOCK = 1 << 18
 _VISIBLE = re.compile(rb"[!-~]")

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pixnar.base.errors import CorpusError, MissingExtraError, MissingPartError
+from pixnar.base.progress import Progress
 from pixnar.corpus import parse
-from pixnar.corpus.badrows import BadRow, BadValueError
+from pixnar.corpus.errors import BadRow, BadValueError
 from pixnar.corpus.folder import no_split, sort_splits
 from pixnar.corpus.lines import Meter
 from pixnar.corpus.records import Batch, DocidRow, Document, Qrel, Query, Row
-from pixnar.errors import CorpusError, MissingExtraError, MissingPartError
-from pixnar.progress import Progress
 
 _ROWS = 2048
 _DOC_ID = ("_id", "doc_id", "id")

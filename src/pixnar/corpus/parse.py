@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from pixnar.corpus.badrows import BadRow, BadValueError, shown
+from pixnar.base.normalize import normalize
+from pixnar.corpus.errors import BadRow, BadValueError, shown
 from pixnar.corpus.lines import LineBatch
 from pixnar.corpus.records import Batch, DocidRow, Document, Qrel, Query, Row
-from pixnar.vocab.normalize import normalize
 
 _raw_decode = json.JSONDecoder().raw_decode
 _has_visible = re.compile(r"[!-~]").search  # a visible ASCII character survives normalisation, which is slower to ask

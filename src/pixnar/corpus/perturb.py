@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pixnar.errors import PixnarError
+from pixnar.base.errors import PixnarError
 
 T = TypeVar("T")
 

@@ -12,14 +12,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pixnar.corpus.badrows import BadRow, BadRows, Skipped, shown
+from pixnar.base.errors import CorpusError, MissingPartError
+from pixnar.base.progress import Progress
+from pixnar.corpus.errors import BadRow, BadRows, Skipped, shown
 from pixnar.corpus.folder import BeirFolder, MarcoFolder, docid_rows, find_file
 from pixnar.corpus.ids import IdSet
 from pixnar.corpus.irds import PREFIX, IrDataset
 from pixnar.corpus.parquet import ParquetFolder, parquet_docids
 from pixnar.corpus.records import Batch, DocidRow, Document, Qrel, Query, Row
-from pixnar.errors import CorpusError, MissingPartError
-from pixnar.progress import Progress
 
 
 class NoCorpusError(CorpusError):

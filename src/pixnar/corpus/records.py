@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from pixnar.corpus.badrows import BadRow
+from pixnar.corpus.errors import BadRow
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 

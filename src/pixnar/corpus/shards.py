@@ -9,7 +9,8 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple, overload
 
-from pixnar.corpus.badrows import BadRows, Skipped
+from pixnar.base.errors import CorpusError
+from pixnar.corpus.errors import BadRows, Skipped
 from pixnar.corpus.folder import parse_docids
 from pixnar.corpus.ids import IdSet
 from pixnar.corpus.lines import LineBatch, Meter, cut_points, lines_before, read_lines, read_span
@@ -17,7 +18,6 @@ from pixnar.corpus.parquet import parquet_docids
 from pixnar.corpus.reader import Check, sound_rows
 from pixnar.corpus.records import Batch, DocidRow, Row
 from pixnar.corpus.texts import text_rows
-from pixnar.errors import CorpusError
 
 LEAST_BYTES = 1 << 20  # of a stretch; less is not worth a job of its own
 MOST_BYTES = 256 << 20  # and more is too much to be read again when a worker dies

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
+from pixnar.base.errors import CorpusError
+from pixnar.base.progress import Progress
 from pixnar.corpus import parse
-from pixnar.corpus.badrows import BadRows, BadValueError, Skipped, shown
+from pixnar.corpus.errors import BadRows, BadValueError, Skipped, shown
 from pixnar.corpus.lines import LineBatch, Meter, read_lines, split_lines
 from pixnar.corpus.parquet import read_parts
 from pixnar.corpus.reader import Corpus, NoCorpusError, open_corpus
 from pixnar.corpus.records import Batch
-from pixnar.errors import CorpusError
-from pixnar.progress import Progress
 
 _SUFFIXES = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz", ".parquet")
 

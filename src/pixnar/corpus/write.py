@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pixnar.base.errors import CorpusError
+from pixnar.base.storage import sync_folder
 from pixnar.corpus import parse
-from pixnar.corpus.badrows import BadValueError, shown
+from pixnar.corpus.errors import BadValueError, shown
 from pixnar.corpus.records import DocidRow, Document, Qrel, Query
-from pixnar.errors import CorpusError
-from pixnar.storage import sync_folder
 
 _OURS = re.compile(r"(corpus|docids|queries)\.jsonl(\.gz)?|qrels|README\.md")
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from pixnar.errors import PixnarError
+from pixnar.base.errors import PixnarError
 from pixnar.recipe import dumps, from_dict, override
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pixnar.errors import FileFormatError
-from pixnar.index.units import Units
+from pixnar.base.errors import FileFormatError
+from pixnar.base.storage import read_container, write_container
 from pixnar.scoring import Priors
-from pixnar.storage import read_container, write_container
+from pixnar.search.units import Units
 
 DOCIDS = "docids"  # the docid table, with the vocabulary in it
 HEAD = "head.pixnar"  # phrase rows and biases as they are served

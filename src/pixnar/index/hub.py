@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pixnar import hub
-from pixnar.docids import DocidTable
-from pixnar.docids.folder import TableFolder
-from pixnar.errors import FileFormatError, PixnarError
+from pixnar.base import hub
+from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.index import manifest
 from pixnar.index.card import card
 from pixnar.index.files import DOCIDS, ENCODER, MODEL, TRAINING
+from pixnar.table import DocidTable
+from pixnar.table.folder import TableFolder
 
 _FOLDERS = tuple(f"{name}/" for name in (DOCIDS, ENCODER, MODEL, TRAINING))
 

@@ -9,21 +9,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pixnar.docids import DocidTable, Filter
-from pixnar.encode import QueryEncoder, TextEncoder
-from pixnar.errors import FileFormatError, PixnarError
-from pixnar.head import HeadRows
+from pixnar.base.errors import FileFormatError, PixnarError
+from pixnar.base.storage import in_memory
+from pixnar.documents import Filter
 from pixnar.index import manifest
-from pixnar.index.engine import EVERYTHING, Engine, Query, Wanted
-from pixnar.index.explain import explain
 from pixnar.index.files import DOCIDS, ENCODER, HEAD, LEXICON
 from pixnar.index.opening import open_engine
-from pixnar.index.stages import prepared
+from pixnar.runtime import HeadRows, QueryEncoder, TextEncoder
 from pixnar.scoring import ScoreRule
 from pixnar.search import DocumentHit, Generated, Hit
+from pixnar.search.explain import explain
 from pixnar.search.query import Head, QueryScorer
-from pixnar.spelling import Speller
-from pixnar.storage import in_memory
+from pixnar.search.searcher import EVERYTHING, Engine, Query, Wanted
+from pixnar.search.spelling import Speller
+from pixnar.search.stages import prepared
+from pixnar.table import DocidTable
 from pixnar.vocab import normalize
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pixnar.errors import FileFormatError, PixnarError
-from pixnar.storage import atomic_write, file_digest
+from pixnar.base.errors import FileFormatError, PixnarError
+from pixnar.base.storage import atomic_write, file_digest
 
 NAME = "manifest.json"
 UNFINISHED = ".part"  # how the names of files end that were being written when their process was killed

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pixnar.encode import TextEncoder
-from pixnar.errors import FileFormatError, MissingExtraError, PixnarError
-from pixnar.head import HeadRows
+from pixnar.base.errors import FileFormatError, MissingExtraError, PixnarError
 from pixnar.index.files import MODEL
+from pixnar.runtime import HeadRows, TextEncoder
 from pixnar.search.query import Head
 
 try:

@@ -9,16 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pixnar.docids import DocidTable
-from pixnar.errors import FileFormatError
-from pixnar.evidence.bm25 import Bm25
-from pixnar.evidence.documents import DocumentEvidence
-from pixnar.evidence.fuse import Fusion
-from pixnar.evidence.ngrams import Ngrams
-from pixnar.evidence.vectors import DocidVectors
-from pixnar.head import HeadRows
-from pixnar.head.factors import DocidFactors
-from pixnar.index.engine import BM25, DENSE, OWN, TEXT, Engine, needed_by
+from pixnar.base.errors import FileFormatError
+from pixnar.fusion.bm25 import Bm25
+from pixnar.fusion.fuse import Fusion
+from pixnar.fusion.lexical import DocumentEvidence
+from pixnar.fusion.ngrams import Ngrams
+from pixnar.fusion.vectors import DocidVectors
 from pixnar.index.files import (
     BM25_FILE,
     EVIDENCE,
@@ -32,11 +28,15 @@ from pixnar.index.files import (
     read_priors,
     read_units,
 )
-from pixnar.index.live import Encode
+from pixnar.runtime import HeadRows
+from pixnar.runtime.factors import DocidFactors
+from pixnar.runtime.shortlist import Shortlist
 from pixnar.scoring import Priors
+from pixnar.search.live import Encode
 from pixnar.search.query import QueryScorer
-from pixnar.shortlist.lists import Shortlist
-from pixnar.spelling import Lexicon, Speller
+from pixnar.search.searcher import BM25, DENSE, OWN, TEXT, Engine, needed_by
+from pixnar.search.spelling import Lexicon, Speller
+from pixnar.table import DocidTable
 
 
 def open_engine(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pixnar.errors import MissingExtraError
+from pixnar.base.errors import MissingExtraError
 from pixnar.index import Index
 from pixnar.integrations.passages import passages
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from pixnar.errors import MissingExtraError, PixnarError
+from pixnar.base.errors import MissingExtraError, PixnarError
 from pixnar.index import Index
 from pixnar.integrations.passages import Texts, passages
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import Annotated, Any, ParamSpec, TypeVar
 
-from pixnar.docids.inspect import inspect
-from pixnar.errors import MissingExtraError, PixnarError
+from pixnar.base.errors import MissingExtraError, PixnarError
 from pixnar.index import Index
 from pixnar.integrations.passages import passages
+from pixnar.table.inspect import inspect
 
 try:
     from mcp.server.mcpserver import MCPServer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pixnar.errors import MissingExtraError, PixnarError
+from pixnar.base.errors import MissingExtraError, PixnarError
 from pixnar.search.retriever import Retriever
 
 try:

@@ -12,18 +12,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pixnar.errors import FileFormatError
+from pixnar.base.errors import FileFormatError
+from pixnar.base.progress import Progress
+from pixnar.base.storage import atomic_write, read_container, reserve, write_container
 from pixnar.model.encoder import Encoder
 from pixnar.model.features import FeatureCache, Known
 from pixnar.model.head import PhraseHead
 from pixnar.model.nar import Nar, make_slots
 from pixnar.model.pieces import PieceRows, pieces_of_tokens
+from pixnar.model.process_group import ALONE, World
 from pixnar.model.sharded import random_shard, shard_of_vectors
 from pixnar.model.solve import Solved, SolveOptions, solve_rows
-from pixnar.model.world import ALONE, World
-from pixnar.progress import Progress
 from pixnar.scoring import Priors
-from pixnar.storage import atomic_write, read_container, reserve, write_container
 from pixnar.vocab import TargetVocabulary
 from pixnar.vocab.protocol import EncodedBatch
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from pixnar.errors import MissingExtraError, PixnarError
-from pixnar.progress import quiet_loading
+from pixnar.base.errors import MissingExtraError, PixnarError
+from pixnar.base.progress import quiet_loading
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 

@@ -16,7 +16,11 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from pixnar.encode.folder import (
+from pixnar.base.errors import MissingExtraError, PixnarError
+from pixnar.model.encoder import Encoder
+from pixnar.model.nar import Nar
+from pixnar.model.slots import MaskSlots, MlpSlots
+from pixnar.runtime.encoder_folder import (
     FP32,
     INPUTS,
     NOTE,
@@ -28,11 +32,7 @@ from pixnar.encode.folder import (
     write_note,
     writing,
 )
-from pixnar.encode.query_encoder import QueryEncoder
-from pixnar.errors import MissingExtraError, PixnarError
-from pixnar.model.encoder import Encoder
-from pixnar.model.nar import Nar
-from pixnar.model.slots import MaskSlots, MlpSlots
+from pixnar.runtime.query_encoder import QueryEncoder
 
 _OPSET = 17  # the first with layer norms; later ones were no faster
 _TRACED = ("a text of some words", "another", "and the third of them is the one that is a little longer than the rest")

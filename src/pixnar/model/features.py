@@ -15,14 +15,14 @@ import torch
 import xxhash
 from numpy.typing import NDArray
 
-from pixnar.encode.folder import FP32
-from pixnar.encode.query_encoder import QueryEncoder
-from pixnar.errors import FileFormatError, PixnarError
+from pixnar.base.errors import FileFormatError, PixnarError
+from pixnar.base.progress import Progress
+from pixnar.base.storage import read_container, reserve, write_container
 from pixnar.model.encoder import Encoder
 from pixnar.model.graphs import exported
-from pixnar.model.world import World
-from pixnar.progress import Progress
-from pixnar.storage import read_container, reserve, write_container
+from pixnar.model.process_group import World
+from pixnar.runtime.encoder_folder import FP32
+from pixnar.runtime.query_encoder import QueryEncoder
 
 Ints = NDArray[np.int64]
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import torch
 
-from pixnar.encode.folder import FP32, NOTE, choose_precision, read_note
-from pixnar.encode.quantize import quantize_onnx
-from pixnar.encode.query_encoder import QueryEncoder
-from pixnar.errors import FileFormatError, PixnarError
+from pixnar.base.errors import FileFormatError, PixnarError
+from pixnar.base.storage import link_or_copy, sync_folder
 from pixnar.model.encoder import Encoder
 from pixnar.model.export import export_onnx
-from pixnar.storage import link_or_copy, sync_folder
+from pixnar.runtime.encoder_folder import FP32, NOTE, choose_precision, read_note
+from pixnar.runtime.quantize import quantize_onnx
+from pixnar.runtime.query_encoder import QueryEncoder
 
 _LEFT = 86_400  # seconds after which what a killed process left aside is removed
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pixnar.model.logsumexp import chunked_logsumexp, logsumexp_and_rows, wide
 from pixnar.model.pieces import PieceRows
-from pixnar.model.world import ALONE, World
+from pixnar.model.process_group import ALONE, World
 
 
 class PhraseHead(nn.Module):

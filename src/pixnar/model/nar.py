@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from pixnar.errors import FileFormatError, PixnarError
+from pixnar.base.errors import FileFormatError, PixnarError
+from pixnar.base.storage import atomic_write
 from pixnar.model.encoder import Encoder
 from pixnar.model.head import PhraseHead
+from pixnar.model.process_group import ALONE, World
 from pixnar.model.sharded import load_shard, save_shards
 from pixnar.model.slots import MaskSlots, MlpSlots
-from pixnar.model.world import ALONE, World
-from pixnar.storage import atomic_write
 
 _FORMAT, _VERSION = "pixnar-model", 2
 _SETTINGS = "model.json"
@@ -141,7 +141,7 @@ class Nar(nn.Module):
         commit_message: str | None = None,
     ) -> str:
         """Put the model on the Hugging Face Hub, in one commit; its address. For searching, push an index instead."""
-        from pixnar import hub
+        from pixnar.base import hub
 
         with tempfile.TemporaryDirectory() as folder:
             self.save_pretrained(folder)
@@ -160,7 +160,7 @@ class Nar(nn.Module):
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> Nar:
         """Read what `push_to_hub` put there."""
-        from pixnar import hub
+        from pixnar.base import hub
 
         return cls.from_pretrained(
             hub.download(repo_id, _SETTINGS, "model", revision=revision, token=token, cache_dir=cache_dir)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pixnar.model.logsumexp import wide
-from pixnar.model.world import ALONE, World
+from pixnar.model.process_group import ALONE, World
 
 _FLOOR = 0.01  # of the typical mean square of a row: rows far below it are not scaled up to steps of full length
 _MOST_STEPS = 32_767  # where the count of a row's steps stops; its averages have long settled by then

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from torch import Tensor
 
+from pixnar.base.storage import reserve, sync_folder
 from pixnar.model.head import PhraseHead
 from pixnar.model.logsumexp import chunked_logsumexp, wide
-from pixnar.model.world import World
-from pixnar.storage import reserve, sync_folder
+from pixnar.model.process_group import World
 
 _DRAWN = 4096  # rows drawn at a time; the numbers come out as if they were drawn in one go
 

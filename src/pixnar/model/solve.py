@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar import _native
-from pixnar.errors import FileFormatError
-from pixnar.progress import Progress
-from pixnar.storage import read_container, write_container
+from pixnar.base.errors import FileFormatError
+from pixnar.base.progress import Progress
+from pixnar.base.storage import read_container, write_container
 from pixnar.vocab.protocol import EncodedBatch
 
 Floats = NDArray[np.float32]

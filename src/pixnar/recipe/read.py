@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import Field, fields
 from typing import Any
 
-from pixnar.errors import PixnarError
+from pixnar.base.errors import PixnarError
 from pixnar.recipe.sections import HUGE, Allowed, Recipe
 from pixnar.recipe.write import to_dict
 
@@ -39,7 +39,7 @@ def from_dict(content: Mapping[str, Any], where: str = "recipe") -> Recipe:
     >>> from_dict({"train": {"minuts": 2}})
     Traceback (most recent call last):
       ...
-    pixnar.errors.PixnarError: recipe: unknown key train.minuts = 2; did you mean train.minutes?
+    pixnar.base.errors.PixnarError: recipe: unknown key train.minuts = 2; did you mean train.minutes?
     """
     sections = _sections()
     read: dict[str, Any] = {}

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
-from pixnar.errors import PixnarError
+from pixnar.base.errors import PixnarError
 
 Matching = Literal["bag", "any", "slots"]
 FloorKind = Literal["zero", "prior", "strict"]

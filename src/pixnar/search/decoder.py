@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pixnar import _native
-from pixnar.docids import DocidTable, Filter
-from pixnar.docids.snapshot import Snapshot
-from pixnar.head.factors import DocidFactors
+from pixnar.documents import Filter
+from pixnar.runtime.factors import DocidFactors
 from pixnar.search.hits import DocidHit, DocumentHit, Order, Tokens
 from pixnar.search.scores import SlotScores, as_floats
+from pixnar.table import DocidTable
+from pixnar.table.snapshot import Snapshot
 
 Engine = Literal["auto", "brute", "best-first", "inverted", "enumerate", "accumulate"]
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pixnar.head import HeadRows
+from pixnar.runtime import HeadRows
 from pixnar.scoring import Priors, ScoreRule, composed_scores, end_scores, floors, own_bonus, token_scores
 from pixnar.search.hits import Order
 from pixnar.search.scores import SlotScores

@@ -5,10 +5,10 @@ that `shelf` holds at that moment.
 """
 
 from pixnar.serve.app import make_app
-from pixnar.serve.desk import Desk
 from pixnar.serve.limits import Limits
+from pixnar.serve.live_index import Shelf
+from pixnar.serve.queue import Desk
 from pixnar.serve.run import Settings, serve
 from pixnar.serve.server import Server, make_server
-from pixnar.serve.shelf import Shelf
 
 __all__ = ["Desk", "Limits", "Server", "Settings", "Shelf", "make_app", "make_server", "serve"]

@@ -16,11 +16,15 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 import pixnar
-from pixnar.docids.filters import parse
-from pixnar.errors import FileFormatError, PixnarError
+from pixnar.base.errors import FileFormatError, PixnarError
+from pixnar.documents.filters import parse
 from pixnar.index.index import wanted_of
-from pixnar.serve.answer import Job
-from pixnar.serve.asked import (
+from pixnar.serve.description import methods_of, with_limits
+from pixnar.serve.handlers import Job
+from pixnar.serve.limits import Limits, RefusedError
+from pixnar.serve.middleware import Gate
+from pixnar.serve.responses import json_reply, refusal, to_json
+from pixnar.serve.schemas import (
     Addition,
     ChangeOut,
     Docid,
@@ -32,12 +36,8 @@ from pixnar.serve.asked import (
     SearchOut,
     StateOut,
 )
-from pixnar.serve.change import ChangeError
-from pixnar.serve.description import methods_of, with_limits
-from pixnar.serve.gate import Gate
-from pixnar.serve.limits import Limits, RefusedError
-from pixnar.serve.replies import json_reply, refusal, to_json
 from pixnar.serve.server import Server
+from pixnar.serve.updates import ChangeError
 
 _CALM = {429: "too much is asked at once", 503: "the server is shutting down", 504: "it took too long"}
 _TELL = {400: "the request cannot be understood", 413: "it is too long", 422: "a field is wrong"}

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
-from pixnar.errors import PixnarError
+from pixnar.base.errors import PixnarError
 
 VARIABLE = "PIXNAR_API_KEY"
 _SHORTEST = 16

@@ -14,14 +14,14 @@ from typing import Any
 
 import uvicorn
 
-from pixnar.errors import PixnarError
+from pixnar.base.errors import PixnarError
 from pixnar.serve.app import make_app
-from pixnar.serve.asked import LONGEST_FILTER
 from pixnar.serve.keys import Keys
 from pixnar.serve.limits import Limits
+from pixnar.serve.live_index import Shelf
 from pixnar.serve.logs import Log, LogHandler
+from pixnar.serve.schemas import LONGEST_FILTER
 from pixnar.serve.server import Server, make_server
-from pixnar.serve.shelf import Shelf
 
 _IDLE = 75  # seconds a connection may wait for its next request: longer than proxies keep theirs
 _LAST = 20  # seconds beside a request's own after which a closing server no longer waits for answers to be fetched

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pixnar.serve.answer import Job
-from pixnar.serve.desk import Desk
-from pixnar.serve.holding import Holding
+from pixnar.serve.backend import Holding
+from pixnar.serve.handlers import Job
 from pixnar.serve.keys import Keys
 from pixnar.serve.limits import Limits
 from pixnar.serve.logs import Log
 from pixnar.serve.metrics import Metrics
+from pixnar.serve.queue import Desk
 
 
 class Server:

@@ -27,9 +27,9 @@ import xxhash
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from pixnar.errors import FileFormatError, PixnarError
-from pixnar.model.world import ALONE, World
-from pixnar.storage import atomic_write, file_digest, sync_folder
+from pixnar.base.errors import FileFormatError, PixnarError
+from pixnar.base.storage import atomic_write, file_digest, sync_folder
+from pixnar.model.process_group import ALONE, World
 from pixnar.train.flatten import flatten, restore
 
 __all__ = ["Rows", "best", "best_step", "flatten", "latest", "load", "mark_best", "restore", "save", "step_of"]

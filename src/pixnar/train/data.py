@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pixnar.base.progress import Progress
 from pixnar.corpus import Corpus
-from pixnar.evidence.ngrams import Ngrams, TokenCounts
+from pixnar.fusion.ngrams import Ngrams, TokenCounts
 from pixnar.model.losses import PADDING
-from pixnar.progress import Progress
 from pixnar.train.names import Names, read_names
 from pixnar.vocab import TargetVocabulary
 from pixnar.vocab.protocol import EncodedBatch

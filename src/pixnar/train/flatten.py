@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pixnar.errors import FileFormatError
+from pixnar.base.errors import FileFormatError
 
 _TENSOR, _TUPLE, _ITEMS = "$tensor", "$tuple", "$items"
 

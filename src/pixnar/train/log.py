@@ -16,8 +16,8 @@ from typing import Any, SupportsFloat
 
 import numpy as np
 
-from pixnar.errors import FileFormatError, MissingExtraError
-from pixnar.storage import atomic_write
+from pixnar.base.errors import FileFormatError, MissingExtraError
+from pixnar.base.storage import atomic_write
 
 _FILE = "log.jsonl"
 _STEEP = 10.0  # a curve that falls by more is drawn on a logarithmic scale

@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pixnar.errors import PixnarError
+from pixnar.base.errors import PixnarError
+from pixnar.base.progress import Progress
 from pixnar.model.losses import Sampler, Weights
 from pixnar.model.nar import Nar
 from pixnar.model.optim import LazyAdam, RowAdam
+from pixnar.model.process_group import World
 from pixnar.model.sharded import write_whole
 from pixnar.model.slots import MlpSlots
-from pixnar.model.world import World
-from pixnar.progress import Progress
 from pixnar.recipe import Train
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.train import checkpoint

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pixnar.base.errors import CorpusError
+from pixnar.base.progress import Progress
 from pixnar.corpus import Corpus
 from pixnar.corpus.perturb import Perturbation
 from pixnar.corpus.sentences import cut_sentence, split_sentences
-from pixnar.errors import CorpusError
-from pixnar.progress import Progress
 from pixnar.train.pairs import Pairs
 from pixnar.vocab import normalize
 

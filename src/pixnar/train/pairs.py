@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pixnar.errors import PixnarError
+from pixnar.base.errors import PixnarError
 
 Ints = NDArray[np.int64]
 _EPOCH, _SIBLINGS = 0, 1  # one stream of random numbers for each purpose

@@ -13,7 +13,7 @@ from pixnar.model.head import PhraseHead
 from pixnar.model.losses import Sample, Sampler, Weights, losses
 from pixnar.model.nar import Nar
 from pixnar.scoring import Priors, ScoreRule, floors, token_scores
-from pixnar.scoring.batch import docid_scores, document_scores
+from pixnar.train.batch_scores import docid_scores, document_scores
 from pixnar.train.data import TrainingData
 from pixnar.train.pairs import Epoch, Pairs
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pixnar.evidence.bm25 import K1, B, index_words, lucene
-from pixnar.evidence.recount import Lengths
+from pixnar.fusion.bm25 import K1, B, index_words, lucene
+from pixnar.fusion.recount import Lengths
 from pixnar.train.data import TrainingData, gathered
 
 Ints = NDArray[np.int64]

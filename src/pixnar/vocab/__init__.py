@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from pixnar.errors import FileFormatError
-from pixnar.storage import container_kind
+from pixnar.base.errors import FileFormatError
+from pixnar.base.normalize import normalize
+from pixnar.base.storage import container_kind
 from pixnar.vocab.baselines import TokenizerVocabulary
-from pixnar.vocab.normalize import normalize
 from pixnar.vocab.phrases import Token, Vocabulary
 from pixnar.vocab.protocol import EncodedBatch, TargetVocabulary, mean_length
 

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from pixnar.errors import FileFormatError, VocabularyError
-from pixnar.progress import Progress
-from pixnar.storage import read_container, write_container
-from pixnar.vocab.normalize import normalize
+from pixnar.base.errors import FileFormatError, VocabularyError
+from pixnar.base.normalize import normalize
+from pixnar.base.progress import Progress
+from pixnar.base.storage import read_container, write_container
 from pixnar.vocab.protocol import Counts, EncodedBatch, Ids
 from pixnar.vocab.tokenizer_json import (
     META_BLANK,

@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pixnar.errors import MissingExtraError
+from pixnar.base.errors import MissingExtraError
 from pixnar.vocab.protocol import Counts, TargetVocabulary, mean_length
 
 _COLORS = ("on blue", "on dark_green", "on dark_magenta", "on grey37", "on dark_red")

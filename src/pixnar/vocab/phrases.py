@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar import _native
-from pixnar.errors import FileFormatError, VocabularyError
-from pixnar.progress import Progress
-from pixnar.storage import read_container, write_container
-from pixnar.vocab.normalize import normalize, normalize_lines
+from pixnar.base.errors import FileFormatError, VocabularyError
+from pixnar.base.normalize import normalize, normalize_lines
+from pixnar.base.progress import Progress
+from pixnar.base.storage import read_container, write_container
 from pixnar.vocab.protocol import Counts, EncodedBatch, Ids
 
 GLUE, BLANK = 0, 1

@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 from pixnar import _native
-from pixnar.vocab.normalize import normalize
+from pixnar.base.normalize import normalize
 from pixnar.vocab.phrases import BLANK, GLUE, Vocabulary
 
 _SINGLE, _WORD, _LONE, _BLANK = range(4)  # kinds of characters, as in native/vocab/text.hpp

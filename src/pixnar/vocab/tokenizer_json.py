@@ -13,7 +13,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, pre_tokenizers
 
-from pixnar.errors import VocabularyError
+from pixnar.base.errors import VocabularyError
 
 META_BLANK = "▁"
 

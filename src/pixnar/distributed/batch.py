@@ -1,0 +1,370 @@
+"""Answers to a file of queries, however many: in pieces that can be lost and made again without changing a byte.
+
+Queries are copied into a work folder beside the target and cut into pieces of `batch` by their place alone. Every query
+is encoded and searched alone, by one thread, since an encoder gives other last bits in other company; so a piece is a
+function of the index and of its queries: whoever makes it, and however often, it is the same file. When all are there
+they are joined in order. A run that was ended goes on where it stopped.
+
+The work folder is locked while a run is at it, and every piece bears a seal of all settings it was made with, the state
+of the index among them: pieces of different runs are never joined.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+import pixnar
+from pixnar.base.errors import CorpusError, FileFormatError, PixnarError
+from pixnar.base.progress import Progress
+from pixnar.base.storage import LOCK, atomic_write, check_writable, file_digest, locked_folder
+from pixnar.corpus import Skipped, parse
+from pixnar.corpus.errors import BadRows, shown
+from pixnar.corpus.ids import IdSet, is_text
+from pixnar.corpus.lines import Meter, read_lines
+from pixnar.corpus.reader import Check, sound_rows
+from pixnar.corpus.records import Query
+from pixnar.distributed.batch_files import format_of, join, packed_piece
+from pixnar.index import Index
+from pixnar.index.files import DOCIDS
+from pixnar.index.manifest import NAME as MANIFEST
+from pixnar.index.manifest import fusion_of, read_manifest
+from pixnar.search import Hit
+from pixnar.table import DocidTable
+from pixnar.table.folder import TableFolder
+
+_PLAN, _QUERIES = "plan.json", "queries.jsonl"
+_WRITTEN = r"(?:plan\.json|queries\.jsonl|piece-\d{7,}\.arrow)"
+_OURS = re.compile(rf"{LOCK}|{_WRITTEN}|\.{_WRITTEN}\..*\.part")
+_AT_ONCE = 4096  # ids of documents that are looked up together
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked of each query."""
+
+    k: int = 10
+    where: str | None = None
+    threshold: float | None = None
+    sources: str = "all"
+    full: bool = False
+    batch: int = 256  # queries of a piece
+    spelling: bool | None = None  # None: as the index has it
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some queries in a row: where they lie in the work folder's copy."""
+
+    number: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Order:
+    """What workers are given beside pieces."""
+
+    index: Path
+    queries: Path  # the work folder's copy
+    wish: Wish
+    state: str  # of the index, as `fingerprint` tells it
+    seal: str  # borne by every piece
+
+
+class Workers(Protocol):
+    """Who makes pieces: gives the number and the bytes of each that was asked for, in any order."""
+
+    def __call__(self, order: Order, pieces: Sequence[Piece]) -> Iterator[tuple[int, bytes]]:
+        """Make them."""
+        ...
+
+
+def search_file(
+    index: str | os.PathLike[str],
+    queries: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    wish: Wish | None = None,
+    *,
+    workers: Workers | None = None,
+    threads: int = 0,
+    skip_bad_rows: bool = False,
+    skipped: Skipped | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> int:
+    """Search for every query of a file like queries.jsonl, plain or .gz; how many there were.
+
+    The target is a table of query_id, rank, doc_id, score and docid in the order of the queries: Parquet, JSON lines or
+    a TREC run, by its ending. It is there whole or not at all. Ids of queries must be unique and fit the format; they,
+    the filter and the sources are judged before anything is searched. The index must stay as it is until the end.
+
+    `overwrite` replaces a target that is there, and starts anew where an unfinished run with other settings lies.
+    Without `workers` the pieces are made here, on `threads`.
+    """
+    wish, folder, out, asked = wish or Wish(), Path(index), Path(target), Path(queries)
+    kind = format_of(out)
+    _check_target(out, asked, overwrite)
+    content, state = read_manifest(folder), fingerprint(folder)
+    fusion_of(content, wish.sources)
+    _check_wish(folder, wish, kind)
+    settings = asdict(wish) | {
+        "index": state,
+        "queries": _digest(asked),
+        "skip_bad_rows": skip_bad_rows,
+        "pixnar": pixnar.__version__,
+    }
+    with _work_folder(out) as work:
+        _check_target(out, asked, overwrite)  # another run may have written it since
+        plan = _begun(work, settings, overwrite)
+        if plan is None:
+            judge = BadRows(skip_bad_rows, Skipped() if skipped is None else skipped)
+            plan = _begin(work, settings, _read(asked, kind, judge, progress))
+        files = [_file(work, piece.number) for piece in plan.pieces]
+        missing = [piece for piece, file in zip(plan.pieces, files, strict=True) if not file.exists()]
+        order = Order(folder.resolve(), (work / _QUERIES).resolve(), wish, state, _seal(settings))
+        done = len(files) - len(missing)
+        for number, made in (workers or Here(threads))(order, missing) if missing else ():
+            with atomic_write(files[number]) as file:
+                file.write(made)
+            done += 1
+            if progress:
+                progress("searching", min(done * wish.batch, plan.count), plan.count)
+        _check_state(order)  # files are mapped: who writes over them changes what workers see
+        join(out, kind, files, order.seal)
+        _remove(work)
+    return plan.count
+
+
+def fingerprint(index: Path) -> str:
+    """What an index answers with: it changes when the index is built again, or its docids change."""
+    folder = TableFolder(index / DOCIDS)
+    found = folder.manifest()
+    changes = folder.path / found.changes
+    return f"{file_digest(index / MANIFEST)}-{found.seal:016x}-{file_digest(changes) if changes.exists() else 0}"
+
+
+class Here:
+    """Makes pieces in this process."""
+
+    def __init__(self, threads: int = 0) -> None:
+        self._threads = threads or os.cpu_count() or 1
+
+    def __call__(self, order: Order, pieces: Sequence[Piece]) -> Iterator[tuple[int, bytes]]:
+        """See `Workers`."""
+        opened = open_index(order)
+        for piece in pieces:
+            yield piece.number, answered(opened, order, piece, self._threads)
+
+
+def open_index(order: Order) -> Index:
+    """The index as pieces are made with; an error if it is not what it was when the run began."""
+    wish = order.wish
+    opened = Index.load(order.index, threads=1, shortlist=not wish.full, sources=wish.sources, warm_up=True)
+    _check_state(order)
+    return opened
+
+
+def answered(index: Index, order: Order, piece: Piece, threads: int = 1) -> bytes:
+    """One piece: what its queries find, as an Arrow file."""
+    wish = order.wish
+    with open(order.queries, "rb") as file:
+        file.seek(piece.begin)
+        rows = [json.loads(line) for line in file.read(piece.end - piece.begin).splitlines()]
+
+    def search(row: tuple[str, str]) -> list[Hit]:
+        return index.search(row[1], wish.k, threshold=wish.threshold, where=wish.where, spelling=wish.spelling)
+
+    with ThreadPoolExecutor(threads) as pool:
+        hits = list(pool.map(search, rows) if threads > 1 else map(search, rows))
+    found = [
+        (query_id, rank, *hit)
+        for (query_id, _), some in zip(rows, hits, strict=True)
+        for rank, hit in enumerate(some, 1)
+    ]
+    try:
+        return packed_piece(found, order.seal)
+    except UnicodeEncodeError as error:
+        raise PixnarError(
+            f"the id or docid {shown(error.object)} in {order.index} is no Unicode text and cannot stand in a table: "
+            "name the document otherwise"
+        ) from error
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How the queries are cut."""
+
+    pieces: list[Piece]
+    count: int  # of queries
+
+
+def _check_target(out: Path, queries: Path, overwrite: bool) -> None:
+    """Raise if the target must not or could not be written."""
+    check_writable(out)
+    if not out.exists():
+        return
+    if queries.exists() and out.samefile(queries):
+        raise PixnarError(f"{out} holds the queries themselves: choose another name for what they find")
+    if not overwrite:
+        raise PixnarError(f"{out} exists: choose another name or say --overwrite")
+
+
+def _check_wish(index: Path, wish: Wish, kind: str) -> None:
+    """Raise if the filter means nothing here, or what may be found cannot be written."""
+    if wish.batch < 1:
+        raise PixnarError(f"pieces of {wish.batch} queries: give 1 or more")
+    snapshot = DocidTable.open(index / DOCIDS).snapshot()
+    allowed = snapshot.allowed(where=wish.where)
+    if kind != "trec":
+        return
+    size = len(snapshot.documents) + len(snapshot.new)
+    wanted = np.arange(size)
+    if allowed is not None:
+        wanted = np.flatnonzero(np.unpackbits(allowed.view(np.uint8), count=size, bitorder="little"))
+    for first in range(0, len(wanted), _AT_ONCE):
+        for doc_id in snapshot.doc_ids(wanted[first : first + _AT_ONCE].tolist()):
+            if not (_is_word(doc_id) and is_text(doc_id)) and snapshot.numbers.get(doc_id, 0) is not None:
+                raise PixnarError(
+                    f"the document id {shown(doc_id)} of {index} cannot stand in a TREC run, which is Unicode text in "
+                    "columns between blanks: let the target end in .parquet or .jsonl"
+                )
+
+
+def _check_state(order: Order) -> None:
+    if fingerprint(order.index) != order.state:
+        raise PixnarError(
+            f"{order.index} was changed while it was searched: keep it as it is, or search a copy, and start anew with "
+            "--overwrite"
+        )
+
+
+def _digest(queries: Path) -> str:
+    if not queries.is_file():
+        raise CorpusError(f'no file {queries}: give one with {{"_id": "q1", "text": "…"}} on each line')
+    return file_digest(queries)
+
+
+def _seal(settings: dict[str, Any]) -> str:
+    return xxhash.xxh3_128_hexdigest(json.dumps(settings, sort_keys=True).encode())
+
+
+@contextlib.contextmanager
+def _work_folder(out: Path) -> Iterator[Path]:
+    """The work folder of a target, locked; when the block raises and no piece is there, it is gone."""
+    work = out.with_name(f"{out.name}.work")
+    if os.path.lexists(work) and not _is_ours(work):
+        raise PixnarError(
+            f"{work} is needed for the work and holds something else: move it away, or choose another target"
+        )
+    work.mkdir(exist_ok=True)
+    with locked_folder(work):
+        try:
+            yield work
+        except BaseException:
+            if not _any_piece(work):
+                _remove(work)
+            raise
+
+
+def _is_ours(work: Path) -> bool:
+    """Whether a run made the folder; it is locked before anything else is written."""
+    if not work.is_dir():
+        return False
+    names = os.listdir(work)
+    return not names or (LOCK in names and all(map(_OURS.fullmatch, names)))
+
+
+def _any_piece(work: Path) -> bool:
+    return any(work.glob("piece-*.arrow"))
+
+
+def _remove(work: Path) -> None:
+    """Remove what runs wrote, the lock last; what else somebody put there stays."""
+    _clear(work)
+    with contextlib.suppress(OSError):
+        os.unlink(work / LOCK)
+        os.rmdir(work)
+
+
+def _clear(work: Path) -> None:
+    for name in os.listdir(work):
+        if name != LOCK and _OURS.fullmatch(name):
+            os.unlink(work / name)
+
+
+def _begun(work: Path, settings: dict[str, Any], overwrite: bool) -> _Plan | None:
+    """The plan of a run that was begun with the same settings; None to begin anew."""
+    try:
+        content = json.loads((work / _PLAN).read_bytes())
+        begun, plan = dict(content["settings"]), _Plan(_pieces(list(map(int, content["ends"]))), int(content["count"]))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        if overwrite:
+            return None
+        raise FileFormatError(f"{work / _PLAN} is damaged ({error}): remove {work}, or say --overwrite") from error
+    if begun == settings:
+        return plan
+    if not overwrite and _any_piece(work):
+        name = next((name for name, value in settings.items() if begun.get(name) != value), "version")
+        raise PixnarError(
+            f"{work} is of an unfinished run with another {name}: go on with the same, or say --overwrite to start anew"
+        )
+    return None
+
+
+def _begin(work: Path, settings: dict[str, Any], queries: Iterable[Query]) -> _Plan:
+    """Copy the queries and write down how they are cut."""
+    _clear(work)
+    ends, count = [0], 0
+    with atomic_write(work / _QUERIES) as file:
+        for query in queries:
+            file.write(json.dumps([query.query_id, query.text]).encode() + b"\n")
+            count += 1
+            if count % settings["batch"] == 0:
+                ends.append(file.tell())
+        if file.tell() > ends[-1]:
+            ends.append(file.tell())
+    with atomic_write(work / _PLAN) as file:
+        file.write(json.dumps({"settings": settings, "ends": ends, "count": count}).encode())
+    return _Plan(_pieces(ends), count)
+
+
+def _pieces(ends: Sequence[int]) -> list[Piece]:
+    return [Piece(number, begin, end) for number, (begin, end) in enumerate(pairwise(ends))]
+
+
+def _read(queries: Path, kind: str, judge: BadRows, progress: Progress | None) -> Iterator[Query]:
+    """The queries, their ids judged."""
+    lines = read_lines(queries, Meter.for_files("reading queries", [queries], progress))
+    checks: list[Check] = [(0, _all_that(is_text), "no Unicode text: query id")]
+    if kind == "trec":
+        checks.append((0, _all_that(_is_word), "blank, which a TREC run cannot hold, in query id"))
+    checks.append((0, IdSet().add, "duplicate query id"))
+    batches = parse.read_rows(str(queries), lines, parse.query_from_json)
+    return chain.from_iterable(sound_rows(batches, checks, judge))
+
+
+def _all_that(is_right: Callable[[str], bool]) -> Callable[[Sequence[str]], NDArray[np.bool_]]:
+    return lambda ids: np.fromiter(map(is_right, ids), np.bool_, len(ids))
+
+
+def _is_word(text: str) -> bool:
+    return text.split() == [text]
+
+
+def _file(work: Path, number: int) -> Path:
+    return work / f"piece-{number:07}.arrow"

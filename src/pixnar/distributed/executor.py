@@ -1,0 +1,47 @@
+"""Who does the work: pure functions over many jobs, here one after the other, on a cluster side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from pixnar.base.progress import Progress
+
+
+class Crew(Protocol):
+    """Runs jobs; a job may be run again after its worker died, so it must be a function of its arguments alone."""
+
+    workers: int
+
+    def share(self, value: Any) -> Any:
+        """Something large that many jobs need: give what this returns as an argument of its own to each of them."""
+        ...
+
+    def run(
+        self, stage: str, task: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], progress: Progress | None = None
+    ) -> Iterator[Any]:
+        """What ``task(*job)`` answers for each job, in their order; the first that failed raises."""
+        ...
+
+
+class Alone:
+    """The process itself, without Ray.
+
+    >>> list(Alone().run("adding", lambda a, b: a + b, [(1, 2), (3, 4)]))
+    [3, 7]
+    """
+
+    workers = 1
+
+    def share(self, value: Any) -> Any:
+        """The value itself."""
+        return value
+
+    def run(
+        self, stage: str, task: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], progress: Progress | None = None
+    ) -> Iterator[Any]:
+        """One job after the other."""
+        for done, job in enumerate(jobs, 1):
+            yield task(*job)
+            if progress:
+                progress(stage, done, len(jobs))

@@ -1,0 +1,184 @@
+"""One part of an index, opened to answer for its documents.
+
+Encoder and phrase rows are read only for docids that were added after the fit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Container, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixnar.base.storage import in_memory
+from pixnar.distributed.merge import Found
+from pixnar.distributed.shards import Shards, read_places
+from pixnar.documents import Filter
+from pixnar.documents.columns import Columns, Mask
+from pixnar.documents.filters import parse
+from pixnar.index import manifest
+from pixnar.index.files import ENCODER, HEAD
+from pixnar.index.opening import open_engine
+from pixnar.runtime import HeadRows, QueryEncoder
+from pixnar.scoring import ScoreRule
+from pixnar.search import SlotScores
+from pixnar.search.hits import Tokens
+from pixnar.search.query import QueryScorer
+from pixnar.search.searcher import DOCIDS as BY_DOCIDS
+from pixnar.search.searcher import Engine, Expanded, Query, Top, Wanted
+from pixnar.search.spelling import Neighbour
+from pixnar.table import DocidTable
+
+_NOTHING = np.zeros((0, 0), np.float32)
+_NO_TOKENS = np.zeros(0, np.uint32)
+
+
+class Asked(NamedTuple):
+    """What a part is asked: a query with all that the model says of it, and what is wanted."""
+
+    text: str  # normalised
+    own: Tokens  # the query as a docid, which may be one
+    pooled: NDArray[np.float32]
+    scores: SlotScores
+    expanded: Expanded | None
+    k: int  # documents, or with a fusion candidates of each source
+    allow: list[str] | None
+    forbid: list[str] | None
+    where: str | None
+
+
+class Answer(NamedTuple):
+    """What a part answers: its candidates, its documents that the query names word by word, keys of added documents."""
+
+    found: Found
+    named: list[str]
+    new_keys: frozenset[str]
+
+
+class Told(NamedTuple):
+    """A document that is found: its docid as it was written, its title and its metadata."""
+
+    docid: str
+    title: str
+    metadata: dict[str, Any]
+
+
+class _Lenient(Filter):
+    """A filter over a part, where a key may be missing that other parts have: who knows the whole judges that."""
+
+    def mask(self, columns: Columns, n: int, *, strict: bool = True, known: Container[str] = ()) -> Mask:
+        """Which of the n documents meet it; a key without a column is one that all of them lack."""
+        return super().mask(columns, n, strict=False)
+
+
+class Part:
+    """The documents of one part. Safe for many threads."""
+
+    def __init__(self, engine: Engine, places: NDArray[np.int64]) -> None:
+        """`places` says where the units of the engine stand among those of the whole."""
+        self.engine, self.places = engine, places
+
+    @classmethod
+    def open(
+        cls, shards: Shards, number: int, *, sources: str = "all", mapped: bool = True, warm_up: bool = False
+    ) -> Part:
+        """Open one part of what `split` wrote."""
+        content, folder = shards.check(number), shards.parts[number]
+        rows = HeadRows.load(folder / HEAD, verify=False)
+
+        @functools.cache
+        def encoder() -> QueryEncoder:
+            shards.check(number)
+            return QueryEncoder.load(folder / ENCODER, verify=False)
+
+        with contextlib.nullcontext() if mapped else in_memory():
+            table = shards.table(number)
+            rule = ScoreRule.from_dict(content["rule"])
+            engine = open_engine(
+                folder,
+                content | {"fusion": manifest.fusion_of(content, sources)},
+                table,
+                lambda priors, log_z: QueryScorer(rows, log_z, priors, rule),
+                rows,
+                lambda texts: encoder().query_vectors(texts, 1)[1],
+                shortlist=False,
+                warm_up=warm_up,
+            )
+            places = read_places(folder)
+        shards.check(number)  # the folder may have been replaced while it was read
+        return cls(engine, places)
+
+    @property
+    def table(self) -> DocidTable:
+        """The docids of its documents."""
+        return self.engine.table
+
+    def answer(self, asked: Asked) -> Answer:
+        """The best of its documents, by each source."""
+        condition = None if asked.where is None else parse(asked.where)
+        where = None if condition is None else _Lenient(condition.text, condition.condition)
+        wanted = Wanted(asked.allow, asked.forbid, where)
+        new_keys = frozenset() if condition is None else frozenset(self.table.snapshot().new_keys)
+        named = self._allowed(self.table.named(asked.own), wanted) if asked.own else []
+        return Answer(self._found(asked, wanted), named, new_keys)
+
+    def told(self, hits: Sequence[tuple[str, Tokens]]) -> list[Told]:
+        """What is known of some of its documents, which one may have removed a moment ago, and of their docids."""
+        found = self.table.described([doc_id for doc_id, _ in hits])
+        return [
+            Told(self.spelling(tokens), *((one.title, one.metadata) if one else ("", {})))
+            for (_, tokens), one in zip(hits, found, strict=True)
+        ]
+
+    def lookup(self, words: Sequence[str]) -> list[list[Neighbour] | None]:
+        """The words one edit away among those of docids that were added to this part; see `AddedWords`."""
+        speller = self.engine.current_speller()
+        if speller is None or speller.added is None:
+            return [[] for _ in words]
+        return speller.added.lookup(words)
+
+    def spelling(self, tokens: Tokens) -> str:
+        """A docid as it was written."""
+        return (self.table.spelling(tokens) or self.table.vocabulary.decode(tokens)) if tokens else ""
+
+    def _found(self, asked: Asked, wanted: Wanted) -> Found:
+        engine = self.engine
+        if engine.fusion is None:
+            hits = engine.decode(asked.scores, asked.k, wanted)
+            ids, tokens = [hit.doc_id for hit in hits], [hit.tokens for hit in hits]
+            nowhere = np.full(len(hits), -1, np.int64)
+            return Found(ids, np.array([hit.score for hit in hits], np.float64), tokens, nowhere, {}, {}, [])
+        query = Query(asked.text, _NOTHING, asked.pooled, _NO_TOKENS, None)
+        found = engine.candidates(query, asked.scores, asked.k, wanted, expanded=lambda _: asked.expanded)
+        scores = np.array([one.scores[place] for one, place in found.places], np.float64)
+        known = len(self.places)
+        named = np.unique(np.concatenate([found.units, *(top.units for top in found.tops.values())]))
+        new = named[named >= known]
+
+        def places(units: NDArray[np.int64]) -> NDArray[np.int64]:
+            out = -1 - np.searchsorted(new, units)
+            out[units < known] = self.places[units[units < known]]
+            return out
+
+        return Found(
+            found.doc_ids,
+            scores,
+            [one.tokens(place) for one, place in found.places],
+            places(found.units),
+            {name: column for name, column in found.columns.items() if name != BY_DOCIDS},
+            {name: Top(places(top.units), top.scores) for name, top in found.tops.items()},
+            [found.sources.units[unit] for unit in new.tolist()],
+        )
+
+    def _allowed(self, doc_ids: Sequence[str], wanted: Wanted) -> list[str]:
+        """Those that may be found."""
+        if wanted.allow is not None:
+            doc_ids = sorted(set(doc_ids) & set(wanted.allow))
+        if wanted.forbid is None and wanted.where is None:
+            return list(doc_ids)
+        snapshot = self.table.snapshot()
+        bits = ((doc_id, snapshot.allowed([doc_id], wanted.forbid, wanted.where)) for doc_id in doc_ids)
+        return [doc_id for doc_id, one in bits if one is None or one.any()]

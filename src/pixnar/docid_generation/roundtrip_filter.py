@@ -1,0 +1,35 @@
+"""The test of a pseudo-query: does it find the document that it was made for?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from pixnar.fusion.bm25 import Bm25
+
+
+class Finding:
+    """BM25 over the documents' texts, in the order of the corpus.
+
+    >>> finding = Finding(Bm25.build(["green tea and cups", "black tea", "coffee"]))
+    >>> finding.finds("a cup of green tea", 0, 1), finding.finds("tea", 0, 1), finding.finds("sugar", 2, 3)
+    (True, False, False)
+    """
+
+    def __init__(self, bm25: Bm25) -> None:
+        self._bm25 = bm25
+
+    @classmethod
+    def over(cls, texts: Iterable[str], path: Path) -> Finding:
+        """Build it once; what lies at `path` is opened."""
+        if not path.exists():
+            Bm25.build(texts).save(path)
+        return cls(Bm25.load(path))
+
+    def finds(self, query: str, document: int, most: int) -> bool:
+        """Whether at most `most` documents, this one included, answer a query as well as it does."""
+        scores = self._bm25.documents(query)
+        own = scores[document]
+        return bool(own > 0) and int(np.count_nonzero(scores >= own)) <= most

@@ -1,0 +1,243 @@
+"""Docids for a corpus that has none: documents stream through the sources, part by part, each kept when it is done."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pixnar.base.errors import MissingPartError, PixnarError
+from pixnar.base.normalize import normalize
+from pixnar.base.progress import Progress
+from pixnar.base.storage import atomic_write, check_writable
+from pixnar.corpus import Corpus, Document
+from pixnar.corpus.errors import shown
+from pixnar.corpus.fingerprint import state_of, state_of_files
+from pixnar.corpus.ids import is_text
+from pixnar.docid_generation.doc2query import Doc2Query
+from pixnar.docid_generation.lookup import QueryLookup
+from pixnar.docid_generation.options import MODEL, PHRASES, SENTENCES, TITLES, Wish
+from pixnar.docid_generation.parts import Part, Parts, total
+from pixnar.docid_generation.phrases import key_phrases
+from pixnar.docid_generation.query_files import read_queries_of
+from pixnar.docid_generation.roundtrip_filter import Finding
+from pixnar.docid_generation.sentences import key_sentences
+from pixnar.docid_generation.statistics import WordStatistics
+from pixnar.docid_generation.titles import titles
+
+_VERSION = 3  # of what the sources make of a text: work of another release does not go on
+_PART = 2048  # documents
+_BATCHES = 8  # of a model make a part
+
+
+def make_docids(
+    corpus: Corpus,
+    target: str | os.PathLike[str],
+    wish: Wish | None = None,
+    *,
+    overwrite: bool = False,
+    threads: int = 0,
+    progress: Progress | None = None,
+) -> Part:
+    """Write docids of a corpus to a .jsonl or .tsv file (or .gz); what came of it, without the lines.
+
+    Interrupted, even by a kill, it goes on where it stopped when called again with the same arguments, and the file
+    is the same to the byte. Until all is done there is no file, only the folder ``TARGET.work`` beside it.
+
+    ``make_docids(open_corpus("folder"), "folder/docids.jsonl", Wish(sources=("titles", "sentences")))``
+    """
+    path, wanted = Path(target), wish or Wish()
+    if not path.name.removesuffix(".gz").endswith((".jsonl", ".tsv")):
+        raise PixnarError(f"{path}: docids are written to a file that ends in .jsonl or .tsv, or that and .gz")
+    _check_target(path, overwrite)
+    check_writable(path)
+    with Parts.claim(path, _settings(corpus, path, wanted), overwrite=overwrite) as parts:
+        run = _Run(corpus, path, wanted, parts, threads, progress)
+        try:
+            _check_target(path, overwrite)  # another run may have made it since
+            return run.all()
+        except PixnarError:
+            run.close()
+            parts.forget()
+            raise
+
+
+def _check_target(path: Path, overwrite: bool) -> None:
+    if path.exists() and path.stat().st_size and not overwrite:
+        raise PixnarError(f"{path} is there already: choose another output with -o, or give --overwrite to replace it")
+
+
+class _Run:
+    def __init__(
+        self, corpus: Corpus, target: Path, wish: Wish, parts: Parts, threads: int, progress: Progress | None
+    ) -> None:
+        self.parts = parts
+        self.corpus, self.target, self.wish, self.threads, self.progress = corpus, target, wish, threads, progress
+        self.size = _BATCHES * wish.asking.batch if MODEL in wish.sources else _PART
+        self.line = _tsv_line if target.name.removesuffix(".gz").endswith(".tsv") else _json_line
+
+    def all(self) -> Part:
+        made: list[Part] = []
+        documents = self.corpus.documents()
+        while batch := list(islice(documents, self.size)):
+            number = len(made)
+            part = self.parts.read(number)
+            if part is None:
+                part = self._part(batch, number * self.size)
+                self.parts.write(number, part)
+            part.lines = []
+            made.append(part)
+            self._tell((number + 1) * self.size)
+        summary = total(made)
+        if not sum(summary.made.values()):
+            why = self._why_none(summary)
+            self.close()
+            self.parts.forget(all_of_it=True)
+            raise MissingPartError(f"{self.corpus.name}: no docid came of it; {why}")
+        self.close()
+        self.parts.finish(self.target, len(made))
+        return summary
+
+    def close(self) -> None:
+        """Let go of the files of queries, if any were opened."""
+        for lookup in self.__dict__.pop("_lookups", {}).values():
+            lookup.close()
+
+    def _part(self, batch: list[Document], first: int) -> Part:
+        """The docids of some documents: each once for a document, in the order of the sources."""
+        asked = self._asked(batch, first) if MODEL in self.wish.sources else None
+        part = Part(documents=len(batch))
+        for i, document in enumerate(batch):
+            seen: set[str] = set()
+            for source in self.wish.sources:
+                found = asked[i] if source == MODEL and asked else self._found(source, document)
+                for text in found:
+                    docid = " ".join(text.split())
+                    key = normalize(docid)
+                    if not key or key in seen:
+                        continue
+                    if not self._passes(source, docid, first + i):
+                        part.dropped += 1
+                        continue
+                    seen.add(key)
+                    part.made[source] = part.made.get(source, 0) + 1
+                    part.lines.append(self.line(document.doc_id, docid))
+            part.unnamed += not seen
+        return part
+
+    def _found(self, source: str, document: Document) -> list[str]:
+        wish = self.wish
+        if source == TITLES:
+            return titles(document, wish.headings)
+        if source == SENTENCES:
+            return key_sentences(document.text, self.statistics, wish.sentences)
+        if source == PHRASES:
+            return key_phrases(f"{document.title}\n{document.text}", self.statistics, wish.phrases)
+        return self._lookups[source].of(document.doc_id)
+
+    def _asked(self, batch: list[Document], first: int) -> list[list[str]]:
+        texts = [_text(document) for document in batch]
+        return self._model.queries(texts, first, lambda done: self._tell(first + done))
+
+    def _passes(self, source: str, query: str, document: int) -> bool:
+        if not self.wish.finding or source in (TITLES, SENTENCES, PHRASES):
+            return True
+        return self._finding.finds(query, document, self.wish.finding)
+
+    def _tell(self, done: int) -> None:
+        if self.progress:
+            self.progress("naming documents", min(done, self._documents), self._documents)
+
+    @cached_property
+    def statistics(self) -> WordStatistics:
+        path = self.parts.folder / "words.pixnar"
+        if not path.exists():
+            WordStatistics.count(normalize(text) for text in self._texts()).save(path)
+        return WordStatistics.load(path)
+
+    @cached_property
+    def _documents(self) -> int:
+        """How many there are: counted once, by the way where words are counted."""
+        if self.wish.needs_statistics:
+            return self.statistics.documents
+        path = self.parts.folder / "documents.json"
+        if not path.exists():
+            count = sum(1 for _ in self.corpus.documents(self.progress))
+            with atomic_write(path) as file:
+                file.write(json.dumps(count).encode())
+        return int(json.loads(path.read_bytes()))
+
+    @cached_property
+    def _model(self) -> Doc2Query:
+        return Doc2Query.load(self.wish.asking, self.threads)
+
+    @cached_property
+    def _finding(self) -> Finding:
+        return Finding.over(self._texts(), self.parts.folder / "bm25.pixnar")
+
+    @cached_property
+    def _lookups(self) -> dict[str, QueryLookup]:
+        return {str(path): self._lookup(i, path) for i, path in enumerate(self.wish.files)}
+
+    def _lookup(self, i: int, path: Path) -> QueryLookup:
+        made = self.parts.folder / f"queries-{i}.sqlite"
+        if made.exists():
+            return QueryLookup(made)
+        skip, skipped = self.corpus.skip_bad_rows, self.corpus.skipped
+        rows = read_queries_of(path, skip_bad_rows=skip, progress=self.progress, skipped=skipped)
+        return QueryLookup.build(made, rows)
+
+    def _texts(self) -> Iterator[str]:
+        return map(_text, self.corpus.documents(self.progress))
+
+    def _why_none(self, summary: Part) -> str:
+        wish = self.wish
+        if summary.dropped:
+            return (
+                f"of {summary.dropped:,} queries none finds its document among the {wish.finding} best: raise "
+                "--keep-only-finding or leave it out, or look at what the queries say"
+            )
+        if wish.files:
+            return "the ids in the files are perhaps not those of its documents"
+        if MODEL in wish.sources and any(text.strip() for text in self._texts()):
+            return f"the model {wish.asking.model} wrote nothing for any text: try another, or another source"
+        if any(text.strip() for text in self._texts()):
+            return (
+                f"{', '.join(wish.sources)} gave nothing for any document: name other sources, or ask for more of each"
+            )
+        return "its documents have neither titles nor text; give it docids (docs/corpus.md)"
+
+
+def _settings(corpus: Corpus, target: Path, wish: Wish) -> dict[str, Any]:
+    """All that decides what is made."""
+    model = Path(wish.asking.model or "?")
+    return {
+        "version": _VERSION,
+        "corpus": state_of(corpus, but=[target, target.with_name(f"{target.name}.work")]),
+        "wish": asdict(wish),
+        "files": [state_of_files(path) for path in wish.files],
+        "model": state_of_files(model) if model.exists() else None,
+    }
+
+
+def _text(document: Document) -> str:
+    return f"{document.title} {document.text}".strip()
+
+
+def _json_line(doc_id: str, docid: str) -> bytes:
+    row = {"_id": doc_id, "docid": docid}
+    try:
+        return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:  # half a surrogate pair has no UTF-8; the escape keeps it
+        return json.dumps(row).encode() + b"\n"
+
+
+def _tsv_line(doc_id: str, docid: str) -> bytes:
+    if set("\t\n\r") & set(doc_id) or doc_id != doc_id.strip() or not is_text(doc_id):
+        raise PixnarError(f"the document id {shown(doc_id)} cannot stand in a .tsv: write a .jsonl, with -o")
+    return f"{doc_id}\t{docid}\n".encode("utf-8", "replace")

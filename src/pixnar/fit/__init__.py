@@ -1,5 +1,0 @@
-"""fit: all stages in order, from a corpus to an index; a leaf that nothing imports but the command line."""
-
-from pixnar.fit.run import Report, fit
-
-__all__ = ["Report", "fit"]

@@ -1,0 +1,12 @@
+"""evidence: documents or docids come in; a query's score for each of them, by the terms they share, comes out.
+
+Terms are the tokens of a vocabulary (`Ngrams`) or words (`Bm25`).
+"""
+
+from pixnar.fusion.bm25 import Bm25
+from pixnar.fusion.ngrams import Ngrams, TokenCounts
+from pixnar.fusion.postings import Postings
+from pixnar.fusion.ranking import best, best_of_groups
+from pixnar.fusion.stop_words import STOP_WORDS
+
+__all__ = ["STOP_WORDS", "Bm25", "Ngrams", "Postings", "TokenCounts", "best", "best_of_groups"]

@@ -1,0 +1,338 @@
+"""What the docids and the text of a document say for a query: by its own words, and by tokens a model expects."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from itertools import islice
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pixnar.base.errors import FileFormatError
+from pixnar.base.normalize import normalize_lines
+from pixnar.base.storage import read_container, write_container
+from pixnar.fusion.atoms import words
+from pixnar.fusion.ngrams import Ngrams
+from pixnar.fusion.postings import Floats, Postings, Weight, Whole
+from pixnar.fusion.recount import Changed, Lengths, Recounted, Rows
+from pixnar.fusion.word_table import WordTable
+from pixnar.vocab import TargetVocabulary, Vocabulary, normalize
+
+Ints = NDArray[np.int64]
+
+Docids = Literal["all", "added", "none"]
+
+_FILE_KIND, _FILE_VERSION = "evidence", 3
+_BATCH = 20_000
+_START = 0  # the kind of vocabulary tokens that begin a word
+_LOOKUP = 25  # looking up one unit in one list takes as long as adding this many postings
+_NO_WORD, _WORD, _PHRASE = 0, 1, 2  # shapes of tokens
+
+
+class DocumentEvidence:
+    """Scores documents by the terms they share with a query, and by the tokens a model expects in a good document.
+
+    Terms 0 … V − 1 are the vocabulary's tokens where they stand as whole words and phrases, overlaps included; V and
+    up are the words that have no token of their own, often the most telling ones. A posting's weight is BM25's
+    tf · (k1 + 1) / (tf + k1 · (1 − b + b · length / mean length)), lengths in words; `idf` is kept apart, because the
+    gain of an expected token already says how rare it is.
+
+    >>> vocabulary = Vocabulary.build(["new york hotels", "new york pizza", "cheap hotels", "new york"], min_count=2)
+    >>> texts = [(0, "new york hotels"), (0, "cheap hotels"), (1, "pizza in new york"), (2, "zebras")]
+    >>> evidence = DocumentEvidence.build(vocabulary, texts, n_units=3)
+    >>> [int(evidence.own(query).argmax()) for query in ("cheap hotels", "New York pizza", "a zebra or two zebras")]
+    [0, 1, 2]
+    """
+
+    def __init__(
+        self,
+        vocabulary: TargetVocabulary,
+        postings: Postings,
+        table: WordTable,
+        shapes: NDArray[np.uint8],
+        lengths: Lengths,
+        *,
+        phrase_weight: float = 0.1,
+        whole: Whole | None = None,
+        docids: Docids = "all",
+    ) -> None:
+        """Use `build` or `load`; `whole` is what these documents are a part of, and the rarity of terms is told by."""
+        if whole is not None and len(whole.found_in) != postings.n_terms:
+            raise ValueError(f"{len(whole.found_in)} counts of documents for {postings.n_terms} terms")
+        if len(vocabulary) != len(shapes):
+            raise ValueError(f"made for {len(shapes)} tokens, the vocabulary has {len(vocabulary)}")
+        if len(shapes) + len(table) != postings.n_terms:
+            raise ValueError(f"{len(shapes)} tokens and {len(table)} words for {postings.n_terms} lists")
+        if len(lengths.values) != postings.n_units:
+            raise ValueError(f"{len(lengths.values)} lengths for {postings.n_units} documents")
+        self.postings, self.table, self.shapes, self.lengths = postings, table, shapes, lengths
+        self.phrase_weight, self.whole, self.docids = phrase_weight, whole, docids
+        self._recounted: Recounted | None = None
+        self._new_words: dict[str, int] = {}
+        self._vocabulary, self._ngrams = vocabulary, Ngrams(vocabulary, pieces=False)
+
+    @classmethod
+    def build(
+        cls,
+        vocabulary: TargetVocabulary,
+        texts: Iterable[tuple[int, str]],
+        n_units: int,
+        *,
+        k1: float = 0.9,
+        b: float = 0.4,
+        phrase_weight: float = 0.1,
+        docids: Docids = "all",
+    ) -> DocumentEvidence:
+        """Index texts, each given with the document (0 … n_units − 1) it belongs to, in any order.
+
+        All texts of a document count as one, but no phrase reaches from one text into the next. `docids` says which
+        docids count: those among the texts and those added later, only those added later, or none.
+        """
+        ngrams, shapes = Ngrams(vocabulary, pieces=False), _shapes(vocabulary)
+        found = _Found.of(ngrams, texts, n_units)
+        table, terms = _without_token(found.words, ngrams, shapes)
+        others = terms[found.word_rows.terms]
+        kept = others >= 0
+        words_of = np.bincount(found.word_rows.units, minlength=n_units)
+        mean = max(float(words_of.mean()) if n_units else 0.0, 1e-9)
+        lengths = Lengths(words_of.astype(np.uint32), mean, k1, b)
+        postings = Postings.from_counts(
+            np.concatenate([found.token_rows.terms, others[kept] + len(shapes)]),
+            np.concatenate([found.token_rows.units, found.word_rows.units[kept]]),
+            np.concatenate([found.token_rows.counts, found.word_rows.counts[kept]]),
+            len(shapes) + len(table),
+            n_units,
+            _tf_part(lengths),
+        )
+        return cls(vocabulary, postings, table, shapes, lengths, phrase_weight=phrase_weight, docids=docids)
+
+    @property
+    def n_units(self) -> int:
+        """How many documents there are."""
+        return (self._recounted or self.postings).n_units
+
+    @cached_property
+    def idf(self) -> Floats:
+        """The inverse document frequency of every term; made when first asked for, and not for queries."""
+        return self._idf(np.arange(self.postings.n_terms))
+
+    def query_terms(self, text: str) -> tuple[Ints, Floats]:
+        """The distinct words and phrases of a query that some document may have, and what each counts.
+
+        A word counts idf, a phrase `phrase_weight` of that (its words count on their own), each as often as it occurs;
+        punctuation alone counts nothing.
+        """
+        text = normalize(text)
+        tokens = self._ngrams.count([text], threads=1)
+        shapes = self.shapes[tokens.ids]
+        factors = np.where(shapes == _WORD, 1.0, np.where(shapes == _PHRASE, self.phrase_weight, 0.0)) * tokens.counts
+        used = factors > 0
+        others = [term for term in map(self._find, words(text)) if term is not None]
+        other_terms, other_counts = np.unique(np.array(others, np.int64), return_counts=True)
+        terms = np.concatenate([tokens.ids[used].astype(np.int64), other_terms])
+        weights = self._idf(terms) * np.concatenate([factors[used], other_counts])
+        return terms, weights.astype(np.float32)
+
+    def own(self, text: str, units: ArrayLike | None = None) -> Floats:
+        """The score by the query's own words and phrases, of every document or only of `units`."""
+        return self._score(*self.query_terms(text), units)
+
+    def expansion(self, ids: ArrayLike, gains: ArrayLike, units: ArrayLike | None = None) -> Floats:
+        """The score by tokens that a model expects: the sum of gain times weight in the document.
+
+        A gain says how much likelier the model finds the token than it is anywhere (log P(v|q) − log p(v)); what is
+        not above 0 counts nothing.
+        """
+        terms, factors = np.asarray(ids, np.int64), np.asarray(gains, np.float32)
+        if terms.size and not 0 <= terms.min() <= terms.max() < len(self.shapes):
+            raise IndexError(f"token ids must be in 0 … {len(self.shapes) - 1}")
+        return self._score(terms[factors > 0], factors[factors > 0], units)
+
+    def part(self, units: NDArray[np.int64]) -> DocumentEvidence:
+        """The same of some documents, given ascending, which are 0, 1, 2 … there: each scores what it scores here."""
+        whole = self.whole or Whole(self.n_units, self.postings.frequency)
+        return self._with(self.postings.part(units), self.lengths.part(units), whole)
+
+    def _with(self, postings: Postings, lengths: Lengths, whole: Whole | None) -> DocumentEvidence:
+        how: dict[str, Any] = {"phrase_weight": self.phrase_weight, "docids": self.docids}
+        return DocumentEvidence(self._vocabulary, postings, self.table, self.shapes, lengths, whole=whole, **how)
+
+    def changed(self, changed: Changed) -> DocumentEvidence:
+        """The same after documents gained and lost docids.
+
+        How rare a term is and the mean length stay those of the build; a word that no text had stands in none.
+        """
+        made = self._with(self.postings, self.lengths, self.whole)
+        gained = self._counted(changed.gained if self.docids != "none" else [], changed.size)
+        lost = self._counted(changed.lost if self.docids == "all" else [], changed.size)
+        new = sorted(word for word in gained.unknown if self.table.find(word) is None)
+        made._new_words = {word: self.postings.n_terms + i for i, word in enumerate(new)}
+        rows = Rows.joined([made._rows(gained, 1), made._rows(lost, -1)])
+        longer = gained.lengths - lost.lengths
+        made._recounted = Recounted(
+            self.postings, changed, rows, longer, self.lengths, lambda terms: np.full(len(terms), self.lengths.k1 + 1)
+        )
+        return made
+
+    def _counted(self, texts: list[tuple[int, str]], n_units: int) -> _Counted:
+        found = _Found.of(self._ngrams, texts, n_units)
+        has_token = _with_token(found.words, self._ngrams, self.shapes)
+        unknown = [None if has else word for word, has in zip(found.words, has_token.tolist(), strict=True)]
+        lengths = np.bincount(found.word_rows.units, minlength=n_units)
+        return _Counted(found, unknown, lengths)
+
+    def _rows(self, counted: _Counted, sign: int) -> Rows:
+        """Tokens, and words without a token that some document has, as terms."""
+        tokens, found = counted.found.token_rows, counted.found.word_rows
+        ids = [None if word is None else self._find(word) for word in counted.names]
+        terms = np.array([-1 if term is None else term for term in ids], np.int64)[found.terms]
+        known = terms >= 0
+        words_only = Rows(terms[known], found.units[known], found.counts[known])
+        rows = Rows.joined([tokens, words_only])
+        return rows._replace(counts=sign * rows.counts)
+
+    def _find(self, word: str) -> int | None:
+        """The term of a word that has no token of its own."""
+        found = self.table.find(word)
+        return self._new_words.get(word) if found is None else found + len(self.shapes)
+
+    def _idf(self, terms: Ints) -> Floats:
+        if self.whole is not None:
+            return self.whole.idf(terms).astype(np.float32)
+        offsets, found_in = self.postings.offsets, np.zeros(len(terms), np.int64)
+        built = terms < self.postings.n_terms
+        found_in[built] = offsets[terms[built] + 1] - offsets[terms[built]]
+        return Whole(self.postings.n_units, found_in).idf(np.arange(len(terms))).astype(np.float32)
+
+    def _score(self, terms: Ints, weights: Floats, units: ArrayLike | None) -> Floats:
+        if self._recounted is not None:
+            column = self._recounted.score(terms, weights)
+            return column if units is None else column[np.asarray(units, np.int64)]
+        if units is None:
+            return self.postings.score(terms, weights)
+        wanted, offsets = np.asarray(units, np.int64), self.postings.offsets
+        work = self.n_units + int((offsets[terms + 1] - offsets[terms]).sum())
+        if work > _LOOKUP * len(terms) * wanted.size:
+            return self.postings.score_at(terms, weights, wanted)
+        if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.n_units:
+            raise IndexError(f"units must be in 0 … {self.n_units - 1}")
+        return self.postings.score(terms, weights)[wanted]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to one file, atomically. The vocabulary is not in it."""
+        arrays: dict[str, NDArray[Any]] = self.postings.arrays()
+        arrays |= {"words": self.table.data, "word_offsets": self.table.offsets, "shapes": self.shapes}
+        arrays["lengths"] = self.lengths.values
+        meta: dict[str, Any] = {"n_units": self.n_units, "phrase_weight": self.phrase_weight, "docids": self.docids}
+        meta |= self.lengths.meta
+        if self.whole is not None:
+            arrays["found_in"] = self.whole.found_in
+            meta["of_units"] = self.whole.n_units
+        write_container(path, _FILE_KIND, _FILE_VERSION, meta, arrays)
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], vocabulary: TargetVocabulary, *, verify: bool = True
+    ) -> DocumentEvidence:
+        """Map a file that `save` wrote, for the vocabulary it was built with; `verify` reads all to find damage."""
+        container = read_container(path, _FILE_KIND, _FILE_VERSION, verify=verify)
+        arrays, meta = container.arrays, container.meta
+        try:
+            postings = Postings.from_arrays(arrays, int(meta["n_units"]), verify=verify, where=os.fspath(path))
+            table = WordTable(arrays["words"], arrays["word_offsets"], verify=verify)
+            whole = Whole(int(meta["of_units"]), arrays["found_in"]) if "of_units" in meta else None
+            lengths = Lengths(arrays["lengths"], *(float(meta[name]) for name in ("mean", "k1", "b")))
+            how: dict[str, Any] = {"phrase_weight": float(meta["phrase_weight"]), "docids": meta["docids"]}
+            return cls(vocabulary, postings, table, arrays["shapes"], lengths, whole=whole, **how)
+        except (KeyError, ValueError, TypeError) as error:
+            raise FileFormatError(f"{path} holds no usable evidence ({error}): build it again") from error
+
+
+class _Found(NamedTuple):
+    """Everything in the texts: rows of tokens, rows of words by their numbers, and the words in that order."""
+
+    token_rows: Rows
+    word_rows: Rows
+    words: list[str]
+
+    @classmethod
+    def of(cls, ngrams: Ngrams, texts: Iterable[tuple[int, str]], n_units: int) -> _Found:
+        numbers: defaultdict[str, int] = defaultdict()
+        numbers.default_factory = numbers.__len__  # a new word gets the next number
+        token_rows, word_rows = [], []
+        for units, lines in _batches(texts):
+            if not 0 <= units.min() <= units.max() < n_units:
+                raise ValueError(f"the units of texts must be in 0 … {n_units - 1}")
+            tokens = ngrams.count(lines, threads=1)
+            token_rows.append(Rows(tokens.ids.astype(np.int64), units[tokens.texts], tokens.counts.astype(np.int64)))
+            found, lengths = array("q"), array("q")
+            for line in lines:
+                row = words(line)
+                found.extend(map(numbers.__getitem__, row))
+                lengths.append(len(row))
+            word_ids, word_units = np.array(found, np.int64), np.repeat(units, np.array(lengths, np.int64))
+            word_rows.append(Rows(word_ids, word_units, np.ones(len(word_ids), np.int64)))
+        return cls(Rows.joined(token_rows), Rows.joined(word_rows), list(numbers))
+
+
+class _Counted(NamedTuple):
+    """What stands in some texts, the words among them that have no token (None for the others), and the lengths."""
+
+    found: _Found
+    names: list[str | None]
+    lengths: Ints
+
+    @property
+    def unknown(self) -> list[str]:
+        return [word for word in self.names if word is not None]
+
+
+def _batches(texts: Iterable[tuple[int, str]]) -> Iterator[tuple[Ints, list[str]]]:
+    """Units and normalised texts."""
+    rows = iter(texts)
+    while batch := list(islice(rows, _BATCH)):
+        lines = normalize_lines([text for _, text in batch]).decode().split("\n")
+        yield np.array([unit for unit, _ in batch], np.int64), lines
+
+
+def _without_token(distinct: list[str], ngrams: Ngrams, shapes: NDArray[np.uint8]) -> tuple[WordTable, Ints]:
+    """The table of words that are no token, and for each of the distinct words its id there or −1."""
+    has_token = _with_token(distinct, ngrams, shapes)
+    table = WordTable.from_words(word for word, has in zip(distinct, has_token, strict=True) if not has)
+    numbers = {word: i for i, word in enumerate(table)}
+    return table, np.fromiter((numbers.get(word, -1) for word in distinct), np.int64, len(distinct))
+
+
+def _with_token(distinct: list[str], ngrams: Ngrams, shapes: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Which of the distinct words are a token."""
+    tokens = ngrams.count(distinct, threads=1)
+    has_token = np.zeros(len(distinct), np.bool_)
+    has_token[tokens.texts[shapes[tokens.ids] == _WORD]] = True
+    return has_token
+
+
+def _shapes(vocabulary: TargetVocabulary) -> NDArray[np.uint8]:
+    """Per token whether it is a word, has words and more, or has none; only phrase vocabularies have any of these."""
+    shapes = np.full(len(vocabulary), _NO_WORD, np.uint8)
+    if isinstance(vocabulary, Vocabulary):
+        for v in np.flatnonzero(vocabulary.arrays["kinds"] == _START).tolist():
+            text = vocabulary.token_bytes(v).decode(errors="ignore")
+            parts = words(text)
+            if parts:
+                shapes[v] = _WORD if parts == [text] else _PHRASE
+    return shapes
+
+
+def _tf_part(lengths: Lengths) -> Weight:
+    damping = lengths.damping(lengths.values)
+
+    def weight(terms: Ints, units: Ints, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        result: NDArray[np.float64] = counts * (lengths.k1 + 1) / (counts + damping[units])
+        return result
+
+    return weight

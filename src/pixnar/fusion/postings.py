@@ -1,0 +1,235 @@
+"""Weighted postings: for every term the units it stands in and how much it counts there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pixnar.base.errors import FileFormatError
+from pixnar.base.storage import read_container, write_container
+
+Floats = NDArray[np.float32]
+Weight = Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]], ArrayLike]
+"""Terms, units and counts of all postings, each pair once and sorted by term and unit, to their weights."""
+
+_FILE_KIND, _FILE_VERSION = "postings", 1
+_MOST_UNITS = 2**32 - 1
+
+
+class Whole(NamedTuple):
+    """How many units a collection had when it was built, and in how many of them each term stood."""
+
+    n_units: int
+    found_in: NDArray[np.int64]
+
+    def idf(self, terms: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The inverse document frequency of terms; those it does not know stood nowhere."""
+        found_in = np.zeros(len(terms), np.int64)
+        known = terms < len(self.found_in)
+        found_in[known] = np.clip(self.found_in[terms[known]], 0, self.n_units)  # a damaged file may say anything
+        out: NDArray[np.float64] = np.log1p((self.n_units - found_in + 0.5) / (found_in + 0.5))
+        return out
+
+
+class Postings:
+    """Lists of (unit, weight), one list per term, units ascending and distinct within a list.
+
+    >>> postings = Postings.from_counts([0, 0, 1], [0, 2, 2], [1, 2, 5], n_terms=2, n_units=3)
+    >>> postings.score([0, 1], [1.0, 10.0]).tolist()
+    [1.0, 0.0, 52.0]
+    """
+
+    def __init__(
+        self,
+        offsets: NDArray[np.int64],
+        units: NDArray[np.uint32],
+        weights: Floats,
+        n_units: int,
+        *,
+        verify: bool = True,
+        where: str = "",
+    ) -> None:
+        """Over arrays that are not copied; without `verify` only their ends are looked at. `where` names a file."""
+        self.offsets, self.units, self.weights, self.n_units = offsets, units, weights, n_units
+        self.where = where
+        problem = _misfit(offsets, units, weights)
+        if not problem and verify and np.any(offsets[1:] < offsets[:-1]):
+            problem = "offsets go down"
+        if problem:
+            raise ValueError(problem)
+
+    @classmethod
+    def from_counts(
+        cls,
+        terms: ArrayLike,
+        units: ArrayLike,
+        counts: ArrayLike | None = None,
+        n_terms: int | None = None,
+        n_units: int | None = None,
+        weight: Weight | None = None,
+    ) -> Postings:
+        """From rows (term, unit, count) in any order; counts of equal pairs add up, and are 1 where not given.
+
+        `weight` turns merged counts into weights, see `Weight`; without it the counts are the weights.
+        """
+        all_terms, all_units = np.asarray(terms, np.int64), np.asarray(units, np.int64)
+        if all_terms.shape != all_units.shape or all_terms.ndim != 1:
+            raise ValueError(f"{all_terms.shape} terms for {all_units.shape} units: give one of each per row")
+        n_terms = _fitting(all_terms, n_terms, "term")
+        n_units = _fitting(all_units, n_units, "unit")
+        keys = all_terms * n_units + all_units
+        merged_terms, merged_units, merged_counts = _merged(keys, counts, n_units)
+        offsets = np.zeros(n_terms + 1, np.int64)
+        np.cumsum(np.bincount(merged_terms, minlength=n_terms), out=offsets[1:])
+        weights = merged_counts if weight is None else weight(merged_terms, merged_units, merged_counts)
+        return cls(offsets, merged_units.astype(np.uint32), np.asarray(weights, np.float32), n_units)
+
+    @property
+    def n_terms(self) -> int:
+        """How many terms there are, those without any unit included."""
+        return len(self.offsets) - 1
+
+    @property
+    def frequency(self) -> NDArray[np.int64]:
+        """In how many units each term stands."""
+        return np.diff(self.offsets)
+
+    @property
+    def whole(self) -> Whole:
+        """What the rarity of terms is known by."""
+        return Whole(self.n_units, self.frequency)
+
+    def of(self, term: int) -> tuple[NDArray[np.uint32], Floats]:
+        """The units and weights of one term."""
+        if not 0 <= term < self.n_terms:
+            raise IndexError(f"term {term} is not in 0 … {self.n_terms - 1}")
+        begin, end = self.offsets[term], self.offsets[term + 1]
+        return self.units[begin:end], self.weights[begin:end]
+
+    def score(self, terms: Sequence[int] | NDArray[Any], term_weights: ArrayLike | None = None) -> Floats:
+        """Per unit the sum over `terms` of the term's weight (1 where not given) times its weight in the unit."""
+        out = np.zeros(self.n_units, np.float32)
+        for term, factor in _weighted(terms, term_weights):
+            units, weights = self.of(term)
+            try:
+                np.add.at(out, units, weights if factor == 1 else factor * weights)  # 3 x as fast as out[units] += …
+            except IndexError as error:
+                raise damaged(self.where, f"term {term} is in units from {self.n_units} on") from error
+        return out
+
+    def score_at(self, terms: Sequence[int] | NDArray[Any], term_weights: ArrayLike | None, units: ArrayLike) -> Floats:
+        """``score(terms, term_weights)[units]`` to the bit, without looking at other units."""
+        wanted = np.asarray(units)
+        if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.n_units:
+            raise IndexError(f"units must be in 0 … {self.n_units - 1}")
+        wanted = wanted.astype(np.uint32)
+        out = np.zeros(len(wanted), np.float32)
+        for term, factor in _weighted(terms, term_weights):
+            listed, weights = self.of(term)
+            if not len(listed):
+                continue
+            places = np.minimum(np.searchsorted(listed, wanted), len(listed) - 1)
+            hits = np.flatnonzero(listed[places] == wanted)
+            out[hits] += factor * weights[places[hits]]
+        return out
+
+    def part(self, units: NDArray[np.int64]) -> Postings:
+        """The same of some units, given ascending, which are 0, 1, 2 … there; every term keeps its list."""
+        renumbered = np.full(self.n_units, -1, np.int64)
+        renumbered[units] = np.arange(len(units))
+        found = renumbered[self.units]
+        kept = found >= 0
+        offsets = np.concatenate([[0], np.cumsum(kept, dtype=np.int64)])[self.offsets]
+        return Postings(offsets, found[kept].astype(np.uint32), self.weights[kept], len(units))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays a container file holds; `from_arrays` is the way back."""
+        return {"offsets": self.offsets, "units": self.units, "weights": self.weights}
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], n_units: int, *, verify: bool = True, where: str = ""
+    ) -> Postings:
+        """Postings over arrays that `arrays` gave, not copied; `verify` reads all lists to see that they are sound."""
+        missing = {"offsets", "units", "weights"} - arrays.keys()
+        if missing:
+            raise ValueError(f"array {min(missing)} is missing")
+        parts = (arrays["offsets"], arrays["units"], arrays["weights"])
+        postings = cls(*parts, n_units, verify=verify, where=where)
+        problem = _disorder(postings) if verify else ""
+        if problem:
+            raise ValueError(problem)
+        return postings
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to one file, atomically."""
+        write_container(path, _FILE_KIND, _FILE_VERSION, {"n_units": self.n_units}, self.arrays())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, verify: bool = True) -> Postings:
+        """Map a file that `save` wrote; `verify` reads all of it to find damage."""
+        container = read_container(path, _FILE_KIND, _FILE_VERSION, verify=verify)
+        try:
+            n_units = int(container.meta["n_units"])
+            return cls.from_arrays(container.arrays, n_units, verify=verify, where=os.fspath(path))
+        except (KeyError, ValueError, TypeError) as error:
+            raise FileFormatError(f"{path} holds no usable postings ({error}): build them again") from error
+
+
+def damaged(where: str, why: str) -> FileFormatError:
+    """What to raise when arrays that were mapped without a look say what they cannot."""
+    return FileFormatError(f"{where or 'an array in memory'} is damaged ({why}): copy or build the index again")
+
+
+def _fitting(values: NDArray[np.int64], size: int | None, name: str) -> int:
+    least = int(values.max()) + 1 if values.size else 0
+    size = least if size is None else size
+    if values.size and values.min() < 0:
+        raise ValueError(f"{name} {values.min()} is negative")
+    if not least <= size <= _MOST_UNITS:
+        raise ValueError(f"{name} {least - 1} does not fit into {size} {name}s (at most {_MOST_UNITS})")
+    return size
+
+
+def _merged(
+    keys: NDArray[np.int64], counts: ArrayLike | None, n_units: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Each pair of term and unit once, sorted, with the sum of its counts."""
+    values = np.ones(len(keys)) if counts is None else np.asarray(counts, np.float64)
+    if values.shape != keys.shape:
+        raise ValueError(f"{len(values)} counts for {len(keys)} rows")
+    if np.any(keys[1:] <= keys[:-1]):
+        order = np.argsort(keys, kind="stable")
+        keys, values = keys[order], values[order]
+        firsts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+        keys, values = keys[firsts], np.add.reduceat(values, firsts)
+    return keys // max(n_units, 1), keys % max(n_units, 1), values
+
+
+def _weighted(terms: Sequence[int] | NDArray[Any], weights: ArrayLike | None) -> list[tuple[int, np.float32]]:
+    listed = [int(term) for term in terms]
+    factors = np.ones(len(listed), np.float32) if weights is None else np.asarray(weights, np.float32)
+    return list(zip(listed, factors, strict=True))
+
+
+def _misfit(offsets: NDArray[Any], units: NDArray[Any], weights: NDArray[Any]) -> str:
+    """What is wrong with the arrays, or nothing, without reading the lists."""
+    if offsets.dtype != np.int64 or units.dtype != np.uint32 or weights.dtype != np.float32:
+        return f"offsets, units and weights are {offsets.dtype}, {units.dtype} and {weights.dtype}"
+    if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(units) or len(units) != len(weights):
+        return f"offsets, {len(units)} units and {len(weights)} weights do not fit together"
+    return ""
+
+
+def _disorder(postings: Postings) -> str:
+    """What is wrong with the lists themselves, or nothing; reads all of them."""
+    units, borders = postings.units, postings.offsets[1:-1]
+    if len(units) and units.max() >= postings.n_units:
+        return f"unit {units.max()} is not below {postings.n_units}"
+    steps = units[1:] > units[:-1]
+    steps[borders[(borders > 0) & (borders < len(units))] - 1] = True  # from one list to the next
+    return "" if steps.all() else "units do not ascend within a list"

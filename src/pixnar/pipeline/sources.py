@@ -1,0 +1,126 @@
+"""What an index adds to docid scores: evidence, BM25, vectors of docids and of text, each built once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pixnar.base.progress import Progress
+from pixnar.corpus import Corpus, Document
+from pixnar.fusion.bm25 import Bm25
+from pixnar.fusion.fuse import Fusion
+from pixnar.fusion.lexical import Docids, DocumentEvidence
+from pixnar.fusion.vectors import DocidVectors, name_of
+from pixnar.index.files import BM25_FILE, EVIDENCE, TEXT_FILE, VECTORS
+from pixnar.model.features import FeatureCache
+from pixnar.recipe import Recipe
+from pixnar.search.searcher import BM25, DENSE, OWN, TEXT, needed_by
+from pixnar.train.data import TrainingData
+from pixnar.vocab import normalize
+
+_TEXT_WORDS, _TEXT_PIECES = 80, 128  # of a vector: the sentence encoders at hand were trained on 128 word pieces
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Builds what the recipe wants into the folder of an index; what is there already is opened."""
+
+    corpus: Corpus
+    data: TrainingData
+    folder: Path
+    recipe: Recipe
+    progress: Progress | None
+    features: FeatureCache
+    echoes: bool = False  # the docids only repeat what the text says: counted as well, they would weigh its words anew
+
+    def _texts(self, *, docids: bool, text: bool) -> list[tuple[int, str]]:
+        data = self.data
+        unit = {doc_id: i for i, doc_id in enumerate(data.doc_ids)}
+        out: list[tuple[int, str]] = []
+        if docids:
+            out += [(int(d), data.docids[i]) for i, d in zip(data.pair_docid, data.pair_document, strict=True)]
+        if text:
+            for document in self.corpus.documents(self.progress):
+                if document.doc_id in unit:
+                    out.append((unit[document.doc_id], f"{document.title} {document.text}"))
+        return out
+
+    def evidence(self) -> DocumentEvidence | None:
+        """What documents say beside their docids; None where the recipe wants none."""
+        data = self.data
+        wish, path = self.recipe.evidence, self.folder / EVIDENCE
+        if not (wish.docids or wish.text):
+            return None
+        if not path.exists():
+            echoes = self.echoes and wish.text
+            texts = self._texts(docids=wish.docids and not echoes, text=wish.text)
+            counted: Docids = "none" if not wish.docids else "added" if echoes else "all"
+            DocumentEvidence.build(data.vocabulary, texts, len(data.doc_ids), docids=counted).save(path)
+        return DocumentEvidence.load(path, data.vocabulary)
+
+    def bm25(self) -> Bm25 | None:
+        """BM25 over docids and text."""
+        data = self.data
+        path = self.folder / BM25_FILE
+        if not self.recipe.fuse.bm25:
+            return None
+        if not path.exists():
+            texts = self._texts(docids=not self.echoes, text=True)
+            groups = [unit for unit, _ in texts]
+            how: dict[str, Any] = {"join": True, "n_documents": len(data.doc_ids), "docids": not self.echoes}
+            Bm25.build([text for _, text in texts], groups, **how).save(path)
+        return Bm25.load(path)
+
+    def vectors(self) -> DocidVectors | None:
+        """The encoder's own vectors of the docids."""
+        data = self.data
+        path = self.folder / VECTORS
+        if not self.recipe.fuse.dense or data.vectors is None:
+            return None
+        if not path.exists():
+            vectors = data.vectors[: len(data.docids)]
+            names = map(name_of, data.tokens.rows())
+            DocidVectors.build(vectors, data.pair_docid, data.pair_document, len(data.doc_ids), names).save(path)
+        return DocidVectors.load(path)
+
+    def text(self) -> DocidVectors | None:
+        """The encoder's own vectors of the first words of each document; None where documents have no text."""
+        most, path = self.recipe.fuse.text_vectors, self.folder / TEXT_FILE
+        if not most:
+            return None
+        if not path.exists():
+            unit = {doc_id: i for i, doc_id in enumerate(self.data.doc_ids)}
+            rows = [
+                (unit[document.doc_id], piece)
+                for document in self.corpus.documents(self.progress)
+                if document.doc_id in unit
+                for piece in pieces_of(document, most)
+            ]
+            if not rows:
+                return None
+            features = self.features.reading(_TEXT_PIECES)
+            vectors = features.vectors([piece for _, piece in rows], self.progress, "encoding texts")
+            owners = [owner for owner, _ in rows]
+            DocidVectors.build(vectors, range(len(rows)), owners, len(unit)).save(path)
+        return DocidVectors.load(path)
+
+
+def pieces_of(document: Document, most: int) -> list[str]:
+    """The first words of a document's text in pieces, each behind the title; none where there is no text.
+
+    >>> pieces_of(Document("d", "Tea", "A hot " + "drink " * 100, {}), 2)[1][:16]
+    'tea drink drink '
+    """
+    words = normalize(document.text).split()
+    title = normalize(document.title)
+    starts = range(0, min(len(words), most * _TEXT_WORDS), _TEXT_WORDS)
+    return [" ".join([title, *words[i : i + _TEXT_WORDS]]).strip() for i in starts]
+
+
+def unused(fusions: Mapping[str, Mapping[str, Any] | None]) -> list[str]:
+    """The files of sources that no fusion of an index gives a weight."""
+    needed = {name for fusion in fusions.values() if fusion for name in needed_by(Fusion.from_dict(fusion))}
+    files = {OWN: EVIDENCE, BM25: BM25_FILE, DENSE: VECTORS, TEXT: TEXT_FILE}
+    return [file for name, file in files.items() if name not in needed]

@@ -1,0 +1,34 @@
+"""runtime: query texts come in; their vectors, the tokens worth scoring and these tokens' scores go out. No torch.
+
+The query encoder runs in onnxruntime, phrase rows are small numbers multiplied natively (docs/kernel.md), and a
+shortlist says which of them a query needs.
+"""
+
+from __future__ import annotations
+
+from pixnar.runtime.encoder_cache import CachedEncoder
+from pixnar.runtime.factors import DocidFactors
+from pixnar.runtime.formats import FORMATS, Format
+from pixnar.runtime.kernels import head_path, head_paths
+from pixnar.runtime.protocol import TextEncoder
+from pixnar.runtime.query_encoder import QueryEncoder, Timings
+from pixnar.runtime.rows import HeadRows, Scored, union_of_lists
+from pixnar.runtime.shortlist import Shortlist, defaults, token_lists
+
+__all__ = [
+    "FORMATS",
+    "CachedEncoder",
+    "DocidFactors",
+    "Format",
+    "HeadRows",
+    "QueryEncoder",
+    "Scored",
+    "Shortlist",
+    "TextEncoder",
+    "Timings",
+    "defaults",
+    "head_path",
+    "head_paths",
+    "token_lists",
+    "union_of_lists",
+]

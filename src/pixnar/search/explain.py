@@ -1,0 +1,121 @@
+"""How an index came to its answer: clusters, shortlist, tokens of every slot, paths, docids, sources, and time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixnar.fusion.ranking import best
+from pixnar.search import Hit
+from pixnar.search.score_breakdown import Sums, alone, contributions
+from pixnar.search.searcher import DOCIDS, Candidates, Query, Wanted
+from pixnar.search.stages import answered, prepared
+
+if TYPE_CHECKING:
+    from pixnar.index.index import Index
+
+_TOKENS = 8  # of a slot, best first
+_OF_LIST = 5  # of a cluster's list
+_EXPECTED = 20
+
+
+def explain(
+    index: Index,
+    text: str,
+    k: int,
+    wanted: Wanted,
+    threshold: float | None = None,
+    spelling: bool | None = None,
+) -> dict[str, Any]:
+    """All of it, ready for JSON."""
+    engine, vocabulary = index.engine, index.table.vocabulary
+    engine.warm_up()
+    queries, lap = prepared(index, [text], spelling)
+    query = queries[0]
+    scores, hits = answered(index, query, k, wanted, threshold, lap)
+    size = engine.scorer.head.count - 1
+    tokens, gains = engine.scorer.expansion(query.x, _EXPECTED, query.tokens)
+    order = best(gains, _EXPECTED)
+    found = None if wanted.beam else engine.candidates(query, scores, max(k, engine.depth), wanted)
+    ids = np.append(np.arange(size) if query.tokens is None else query.tokens.astype(np.int64), size)
+    logits = engine.scorer.head.logits(query.x, ids)
+    sums = Sums(index, query, scores, wanted, ids, logits)
+    return {
+        "query": query.text,
+        "corrected_from": query.original or None,
+        "tokens": [vocabulary.token(int(v)) for v in vocabulary.encode(query.text)],
+        "own": [vocabulary.token(int(v)) for v in query.own],
+        "clusters": _clusters(index, query),
+        "shortlist": len(ids) - 1,
+        "vocabulary": size,
+        "slots": _slots(index, ids, logits),
+        "expected": [[vocabulary.token(int(tokens[i])), float(gains[i])] for i in order],
+        "paths": sums.paths(),
+        "hits": _hits(index, query, hits, found, sums),
+        "weights": {} if engine.fusion is None or wanted.beam else dict(engine.fusion.weights),
+        "beam": wanted.beam,
+        "rule": engine.scorer.rule.to_dict(),
+        "microseconds": {stage: round(time, 1) for stage, time in lap.spent.items()},
+    }
+
+
+def _hits(index: Index, query: Query, hits: list[Hit], found: Candidates | None, sums: Sums) -> list[dict[str, Any]]:
+    """Each hit with its docids and what its score is made of; after a beam, which finds no candidates, docids alone.
+
+    `placed` says that a score is not the sum of its parts: "equal", the query is a docid of the document, which puts it
+    first.
+    """
+    place = {} if found is None else {doc_id: i for i, doc_id in enumerate(found.doc_ids)}
+    added = [] if found is None else contributions(index, found)
+    equal = set(index.equal(query))
+    told = []
+    for hit in hits:
+        docids, document = sums.document(hit.doc_id)
+        parts, values = [], {}
+        if found is None and document is not None:
+            parts, values = alone(document["score"]), {DOCIDS: document["score"]}
+        elif found is not None and (i := place.get(hit.doc_id)) is not None:
+            parts = added[i]
+            values = {name: float(column[i]) for name, column in found.columns.items()}
+        told.append(
+            {
+                "doc_id": hit.doc_id,
+                "score": hit.score,
+                "docid": hit.docid,
+                "placed": "equal" if hit.doc_id in equal else None,
+                "parts": parts,
+                "document": document,
+                "docids": docids,
+                "sources": {name: value for name, value in values.items() if np.isfinite(value)},
+            }
+        )
+    return told
+
+
+def _clusters(index: Index, query: Query) -> list[dict[str, Any]]:
+    """The clusters whose lists make the shortlist, nearest first, and what their lists begin with."""
+    shortlist, vocabulary = index.engine.shortlist, index.table.vocabulary
+    if shortlist is None:
+        return []
+    return [
+        {
+            "cluster": int(i),
+            "inner_product": float(shortlist.c[i] @ query.x[0]),
+            "tokens": [vocabulary.token(int(v)) for v in shortlist.list_of(int(i))[:_OF_LIST]],
+        }
+        for i in shortlist.nearest(query.x[0])
+    ]
+
+
+def _slots(index: Index, ids: NDArray[np.int64], logits: NDArray[np.float32]) -> list[list[list[Any]]]:
+    """Of every slot, slot 0 first, the likeliest tokens with their probabilities; the end of a docid is ⏹."""
+    vocabulary, end = index.table.vocabulary, int(ids[-1])
+    chances = np.exp(logits - logits.max(1, keepdims=True))
+    chances /= chances.sum(1, keepdims=True)
+    told = []
+    for row in chances:
+        top = best(row, _TOKENS)
+        told.append([["⏹" if ids[i] == end else vocabulary.token(int(ids[i])), float(row[i])] for i in top])
+    return told

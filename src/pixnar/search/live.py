@@ -1,0 +1,119 @@
+"""The sources of an index after changes to its docids: what each says of the documents as they are now.
+
+Nothing of this is written: it follows from the files of the fit and from what changed in the docid table since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixnar.documents.columns import word_bytes
+from pixnar.fusion.bm25 import Bm25
+from pixnar.fusion.changed_vectors import ChangedVectors
+from pixnar.fusion.lexical import DocumentEvidence
+from pixnar.fusion.recount import Changed
+from pixnar.fusion.vectors import DocidVectors, name_of
+from pixnar.search.spelling import Speller
+from pixnar.search.units import ChangedUnits, Units
+from pixnar.table.difference import Difference, Docids
+from pixnar.vocab import TargetVocabulary, normalize
+
+Floats = NDArray[np.float32]
+Encode = Callable[[Sequence[str]], Floats]
+"""Normalised texts to the encoder's pooled vectors; each is encoded alone, so that no other moves its bits."""
+
+_AT_ONCE = 64  # texts handed to the encoder
+
+
+class Sources(NamedTuple):
+    """What speaks for documents beside the scores of their docids; `units` numbers the documents.
+
+    The speller corrects queries before they are asked; it knows the words of docids that were added.
+    """
+
+    units: Units | ChangedUnits
+    evidence: DocumentEvidence | None
+    bm25: Bm25 | None
+    vectors: DocidVectors | ChangedVectors | None
+    text: DocidVectors | ChangedVectors | None
+    speller: Speller | None = None
+
+
+class LiveSources:
+    """The sources of a fit, and the same after changes; made again whenever the docid table has changed."""
+
+    def __init__(
+        self,
+        units: Units,
+        evidence: DocumentEvidence | None,
+        bm25: Bm25 | None,
+        vectors: DocidVectors | None,
+        text: DocidVectors | None,
+        vocabulary: TargetVocabulary,
+        encode: Encode | None,
+        speller: Speller | None = None,
+    ) -> None:
+        self._units, self._evidence, self._bm25, self._vectors, self._text = units, evidence, bm25, vectors, text
+        self._vocabulary, self._encode, self._speller = vocabulary, encode, speller
+        self._encoded: dict[str, Floats] = {}  # the vectors of added docids
+        self._before: dict[str, Floats] = {}  # those of the state made before, which may be asked for again
+
+    def after(self, difference: Difference) -> Sources:
+        """As they are after these changes."""
+        units, changed = self._changed(difference)
+        only_removed = changed._replace(gained=[], lost=[], lost_names=[])  # docids are no text
+        return Sources(
+            units,
+            self._evidence and self._evidence.changed(changed),
+            self._bm25 and self._bm25.changed(changed),
+            self._vectors and ChangedVectors(self._vectors, changed, self._gained(changed)),
+            self._text and ChangedVectors(self._text, only_removed, self._text.matrix[:0].astype(np.float32)),
+            self._speller and self._speller.with_added(text for _, text in changed.gained),
+        )
+
+    def _changed(self, difference: Difference) -> tuple[ChangedUnits, Changed]:
+        ids = {*difference.removed_documents, *difference.added, *difference.removed}
+        listed = sorted(ids, key=word_bytes)  # as units are
+        numbers = self._units.numbers(listed)
+        pairs = list(zip(listed, numbers.tolist(), strict=True))
+        known = [doc_id for doc_id, number in pairs if number >= 0]
+        new = [doc_id for doc_id, number in pairs if number < 0 and doc_id in difference.added]
+        place = {doc_id: i for i, doc_id in enumerate([*known, *new])}
+        lost = self._rows(difference.removed, place)
+        changed = Changed(
+            units=numbers[numbers >= 0],
+            cleared=np.array([doc_id in difference.removed_documents for doc_id in known], np.bool_),
+            new=len(new),
+            gained=[(number, text) for number, text, _ in self._rows(difference.added, place)],
+            lost=[(number, text) for number, text, _ in lost],
+            lost_names=[name for _, _, name in lost],
+        )
+        return ChangedUnits(self._units, Units.of(new)), changed
+
+    def _rows(self, docids: Mapping[str, Docids], place: Mapping[str, int]) -> list[tuple[int, str, int]]:
+        """Documents by their place, the normal form of each docid and its name, in an order of their own."""
+        return [
+            (place[doc_id], normalize(text) or self._vocabulary.decode(tokens), name_of(tokens))
+            for doc_id in sorted(docids.keys() & place.keys(), key=place.__getitem__)
+            for tokens, text in sorted(docids[doc_id].items())
+        ]
+
+    def _gained(self, changed: Changed) -> Floats:
+        """The vectors of added docids; those of the state made before are not encoded again."""
+        assert self._vectors is not None
+        if changed.gained and self._encode is None:
+            raise ValueError("docids were added, and there is no encoder for their vectors")
+        known = self._before | self._encoded
+        texts = dict.fromkeys(text for _, text in changed.gained)
+        missing = [text for text in texts if text not in known]
+        for start in range(0, len(missing), _AT_ONCE):
+            some = missing[start : start + _AT_ONCE]
+            assert self._encode is not None
+            known |= zip(some, self._encode(some), strict=True)
+        self._before, self._encoded = self._encoded, {text: known[text] for text in texts}
+        rows = [known[text] for _, text in changed.gained]
+        return np.array(rows, np.float32).reshape(-1, self._vectors.matrix.shape[1])

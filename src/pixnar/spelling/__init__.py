@@ -1,7 +1,0 @@
-"""spelling: a lexicon of the corpus' words, and query words corrected by it."""
-
-from pixnar.spelling.correct import Speller
-from pixnar.spelling.lexicon import Lexicon, Neighbour, whole_words, words_of_tokenizers
-from pixnar.spelling.retriever import Corrected
-
-__all__ = ["Corrected", "Lexicon", "Neighbour", "Speller", "whole_words", "words_of_tokenizers"]

@@ -1,0 +1,86 @@
+"""What is kept of a table when it is written anew, whole or in parts: its documents, and their docids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixnar import _native
+from pixnar.base.progress import Progress
+from pixnar.corpus.records import Document
+from pixnar.documents.columns import word_bytes
+from pixnar.table.generation import STEP
+from pixnar.table.overlay import Overlay
+
+
+def document_ids(overlay: Overlay) -> Iterator[str]:
+    """The ids of all documents by their numbers, those that are gone included."""
+    documents = overlay.base.documents
+    for first in range(0, len(documents), STEP):
+        yield from documents.doc_ids(range(first, min(first + STEP, len(documents))))
+    yield from overlay.new
+
+
+def still_there(overlay: Overlay) -> NDArray[np.bool_]:
+    """Which documents are there, by their numbers."""
+    kept = np.ones(len(overlay.base.documents) + len(overlay.new), np.bool_)
+    kept[list(overlay.gone)] = False
+    return kept
+
+
+def kept_documents(overlay: Overlay, kept: NDArray[np.bool_]) -> Iterator[Document]:
+    """The documents to keep, as they are described now."""
+    old = len(overlay.base.documents)
+    for number, document in enumerate(overlay.base.documents):
+        if kept[number]:
+            yield overlay.records.get(number, document)
+    for number in range(old, old + len(overlay.new)):
+        if kept[number]:
+            yield overlay.records[number]
+
+
+def kept_docids(overlay: Overlay, kept: NDArray[np.bool_], progress: Progress | None) -> _native.DocidBuilder:
+    """All docids of the documents to keep, under new numbers for these."""
+    base = overlay.base
+    spelled = base.spellings is not None
+    renumbered = (np.cumsum(kept) - 1).astype(np.uint32)
+    respelled = overlay.respelled()
+    dead = overlay.share_dead()
+    builder = _native.DocidBuilder(base.table.vocabulary)
+    for first in range(0, base.table.rows, STEP):
+        last = min(first + STEP, base.table.rows)
+        ids, offsets, numbers, rows = base.table.records(first, last, dead)
+        mine = kept[numbers]
+        if not mine.all():
+            lengths = np.diff(offsets)
+            ids, numbers, rows = ids[np.repeat(mine, lengths)], numbers[mine], rows[mine]
+            offsets = np.concatenate([[0], np.cumsum(lengths[mine])]).astype(np.int64)
+        texts: list[bytes] = []
+        if base.spellings is not None:
+            texts = base.spellings.many(rows)
+            if respelled:
+                texts = [respelled.get(row, text) for row, text in zip(rows.tolist(), texts, strict=True)]
+        builder.add(ids, offsets, renumbered[numbers], b"".join(texts), _borders(texts, spelled))
+        if progress:
+            progress("reading docids", last, base.table.rows)
+    for tokens, all_named in overlay.pairs.items():
+        named = [number for number in all_named if kept[number]]
+        if not named:
+            continue
+        texts = [word_bytes(overlay.spelling(tokens) or "")] * len(named) if spelled else []
+        builder.add(
+            np.array(tokens * len(named), np.uint32),
+            np.arange(len(named) + 1, dtype=np.int64) * len(tokens),
+            renumbered[named],
+            b"".join(texts),
+            _borders(texts, spelled),
+        )
+    return builder
+
+
+def _borders(texts: Sequence[bytes], spelled: bool) -> NDArray[np.int64]:
+    if not spelled:
+        return np.zeros(0, np.int64)
+    return np.concatenate([[0], np.cumsum([len(text) for text in texts], dtype=np.int64)]).astype(np.int64)

@@ -1,0 +1,136 @@
+"""A table at one moment, which stays as it is while the table changes."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, groupby, islice, pairwise
+
+import numpy as np
+
+from pixnar import _native
+from pixnar.corpus.records import Document
+from pixnar.documents.columns import Scalar, elements, word_bytes
+from pixnar.documents.documents import Documents
+from pixnar.documents.filters import Filter, parse
+from pixnar.table.difference import Difference
+from pixnar.table.generation import STEP
+from pixnar.table.journal import Tokens
+from pixnar.table.overlay import Added, Bits
+
+_AT_ONCE = 4096  # docids whose documents are looked up together
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """What a decoder takes: the large table, what was removed from it, and the small table of additions.
+
+    The numbers of documents mean something only together with the snapshot they come from.
+    """
+
+    version: int
+    table: _native.DocidTable
+    documents: Documents
+    dead: Bits | None
+    added: Added | None
+    new: Sequence[str]  # ids of the documents that have numbers behind those of `documents`
+    numbers: Mapping[str, int | None]  # of ids that changed; None: removed
+    records: Mapping[int, Document]  # of documents that are new or were described anew
+    difference: Difference  # from the table that was built
+
+    def __iter__(self) -> Iterator[tuple[Tokens, list[str]]]:
+        """Every docid with the sorted ids of its documents: by length, then by tokens."""
+        docids = self._docids()
+        while some := list(islice(docids, _AT_ONCE)):
+            ids = iter(self.doc_ids([number for _, numbers in some for number in numbers]))
+            for tokens, numbers in some:
+                yield tokens, sorted(islice(ids, len(numbers)), key=word_bytes)
+
+    def doc_ids(self, numbers: Sequence[int]) -> list[str]:
+        """The ids of documents by their numbers."""
+        old = len(self.documents)
+        known = iter(self.documents.doc_ids([n for n in numbers if n < old]))
+        return [next(known) if n < old else self.new[n - old] for n in numbers]
+
+    def allowed(
+        self,
+        allow: Iterable[str] | None = None,
+        forbid: Iterable[str] | None = None,
+        where: str | Filter | None = None,
+    ) -> Bits | None:
+        """A bit for each document that passes; None if all do. Ids that are not in the table are left aside."""
+        if allow is None and forbid is None and where is None:
+            return None
+        old, size = len(self.documents), len(self.documents) + len(self.new)
+        mask = np.ones(size, np.bool_)
+        if where is not None:
+            condition = parse(where) if isinstance(where, str) else where
+            mask[:old] = condition.mask(self.documents.columns, old, known=self.new_keys)
+            for number, document in self.records.items():
+                mask[number] = condition.matches(document.metadata)
+        if allow is not None:
+            named = np.zeros(size, np.bool_)
+            named[self._known(allow)] = True
+            mask &= named
+        if forbid is not None:
+            mask[self._known(forbid)] = False
+        bits = np.zeros((size + 63) // 64 * 8, np.uint8)
+        packed = np.packbits(mask, bitorder="little")
+        bits[: len(packed)] = packed
+        return bits.view(np.uint64)
+
+    def keys(self, most: int = 5) -> dict[str, list[Scalar]]:
+        """The metadata keys that a filter may name, sorted, each with examples of its values."""
+        columns = self.documents.columns
+        found: dict[str, list[Scalar]] = {}
+        for key in sorted({*columns.keys, *self.new_keys}):
+            column = columns.column(key)
+            added = (elements(document.metadata.get(key)) for document in self.records.values())
+            values = column.examples(most) if column else list(islice(dict.fromkeys(chain.from_iterable(added)), most))
+            if column or values:
+                found[key] = values
+        return found
+
+    @cached_property
+    def new_keys(self) -> set[str]:
+        """Metadata keys that a filter may name although no column has them."""
+        return {key for document in self.records.values() for key in document.metadata}
+
+    def _known(self, doc_ids: Iterable[str]) -> list[int]:
+        others, found = [], []
+        for doc_id in doc_ids:
+            if doc_id not in self.numbers:
+                others.append(doc_id)
+            elif (number := self.numbers[doc_id]) is not None:
+                found.append(number)
+        return found + [n for n in self.documents.numbers(others).tolist() if n >= 0]
+
+    def _docids(self) -> Iterator[tuple[Tokens, list[int]]]:
+        """Every docid with the numbers of its documents, in order."""
+        old = self._pairs(self.table, self.dead, None)
+        if not self.added:
+            yield from old
+            return
+        new = self._pairs(self.added.table, None, self.added.documents.tolist())
+        for (_, tokens), same in groupby(heapq.merge(old, new, key=_place), key=_place):
+            yield tokens, [number for _, numbers in same for number in numbers]
+
+    @staticmethod
+    def _pairs(
+        table: _native.DocidTable, dead: Bits | None, numbering: list[int] | None
+    ) -> Iterator[tuple[Tokens, list[int]]]:
+        """Every row with the numbers of its documents, but for removed ones."""
+        for first in range(0, table.rows, STEP):
+            found, offsets, numbers, rows = table.records(first, min(first + STEP, table.rows), dead)
+            borders = [0, *(np.flatnonzero(np.diff(rows)) + 1).tolist(), len(rows)] if len(rows) else []
+            ids, edges, named = found.tolist(), offsets.tolist(), numbers.tolist()
+            if numbering is not None:
+                named = [numbering[n] for n in named]
+            for begin, end in pairwise(borders):
+                yield tuple(ids[edges[begin] : edges[begin + 1]]), named[begin:end]
+
+
+def _place(row: tuple[Tokens, list[int]]) -> tuple[int, Tokens]:
+    return len(row[0]), row[0]

@@ -1,0 +1,15 @@
+"""One Ray for all tests of this folder: starting one takes longer than most of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pixnar.distributed.cluster import RayCrew, connected
+
+
+@pytest.fixture(scope="session")
+def ray_crew() -> Iterator[RayCrew]:
+    with connected(4) as crew:
+        yield crew

@@ -1,0 +1,1 @@
+"""What several test files share: corpora, tiny models, slow twins, processes that are killed."""
