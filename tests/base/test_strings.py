@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from pixnar.base import strings
 from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.base.storage import read_container, write_container
 from pixnar.base.strings import TextBlocks
