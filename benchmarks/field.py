@@ -164,7 +164,7 @@ class _Field:
 
 def _without_copy(folder: Path) -> Retriever:
     index = Index.load(folder, sources="docids")
-    index.engine = with_rule(index.engine, index.engine.scorer.rule.with_(copy=0.0))
+    index.searcher.ranker = with_rule(index.ranker, index.ranker.scorer.rule.with_(copy=0.0))
     return index
 
 

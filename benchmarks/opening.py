@@ -36,14 +36,14 @@ from pixnar.fusion.recount import Lengths
 from pixnar.fusion.word_table import WordTable
 from pixnar.index import Index, manifest
 from pixnar.index.files import DOCIDS, ENCODER, EVIDENCE, HEAD, PRIORS, SHORTLIST, UNITS, write_priors, write_units
-from pixnar.index.opening import open_engine
+from pixnar.index.opening import open_ranker
 from pixnar.runtime import HeadRows
 from pixnar.runtime.encoder_folder import read_note
 from pixnar.runtime.shortlist import PAPER, Shortlist
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search.query import QueryScorer
-from pixnar.search.searcher import DOCIDS as DOCID_SCORE
-from pixnar.search.searcher import EXPANSION, OWN, Engine
+from pixnar.search.ranker import DOCIDS as DOCID_SCORE
+from pixnar.search.ranker import EXPANSION, OWN, Ranker
 from pixnar.table import DocidTable
 from pixnar.table.folder import TableFolder
 from pixnar.table.generation import write_generation
@@ -208,10 +208,10 @@ def phrase_vocabulary(size: int) -> Vocabulary:
     return Vocabulary(arrays, {"size": size})
 
 
-def opened(where: Path, *, warm_up: bool = False) -> Engine:
+def opened(where: Path, *, warm_up: bool = False) -> Ranker:
     """What `Index.load` opens; the encoder only if there is one."""
     if (where / ENCODER).is_dir():
-        return Index.load(where, warm_up=warm_up).engine
+        return Index.load(where, warm_up=warm_up).ranker
     content = manifest.read_manifest(where)
     table = DocidTable.open(where / DOCIDS)
     rows = HeadRows.load(where / HEAD, verify=False)
@@ -223,18 +223,18 @@ def opened(where: Path, *, warm_up: bool = False) -> Engine:
     def encode(texts: Sequence[str]) -> NDArray[np.float32]:
         raise AssertionError("no docid was added, so there is nothing to encode")
 
-    return open_engine(where, content, table, scorer, rows, encode, warm_up=warm_up)
+    return open_ranker(where, content, table, scorer, rows, encode, warm_up=warm_up)
 
 
 def _measure(where: Path) -> dict[str, float]:
     before = resident_mb()
     started = time.perf_counter()
-    engine = opened(where)
+    ranker = opened(where)
     loaded = time.perf_counter()
     resident = resident_mb()
-    engine.ngrams.of(_QUERY)
+    ranker.ngrams.of(_QUERY)
     encoded = time.perf_counter()
-    engine.warm_up()
+    ranker.warm_up()
     warmed = time.perf_counter()
     return {
         "open s": loaded - started,

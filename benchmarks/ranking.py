@@ -46,7 +46,7 @@ from pixnar.pipeline.tune import RuleTuner, docid_mrr
 from pixnar.recipe import Recipe, Train
 from pixnar.recipe import Shortlist as ShortlistWish
 from pixnar.scoring import PAPER_RULE, Priors, ScoreRule
-from pixnar.search.searcher import BM25, DENSE, DOCIDS, EXPANSION, OWN, Engine, Query, scorer_of
+from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN, Query, Ranker, scorer_of
 from pixnar.search.units import Units
 from pixnar.table import build_table
 from pixnar.train.data import TrainingData
@@ -76,7 +76,7 @@ class _Bench:
     data: TrainingData
     dev: Queries
     features: FeatureCache
-    engine: Callable[[Nar, ScoreRule], Engine]
+    ranker: Callable[[Nar, ScoreRule], Ranker]
     slots: int
     priors: Priors
     options: Train
@@ -93,8 +93,8 @@ class _Bench:
         some = self.dev.first(_TUNED)
 
         def evaluate(current: Nar) -> float:
-            engine = self.engine(current, rule)
-            return docid_mrr(engine, self.queries(current, engine)[: len(some)], some.relevant)
+            ranker = self.ranker(current, rule)
+            return docid_mrr(ranker, self.queries(current, ranker)[: len(some)], some.relevant)
 
         home = self.folder / label
         result = train(model, self.data, options, rule, self.priors, folder=home, evaluate=evaluate)
@@ -110,25 +110,25 @@ class _Bench:
         }
         return model.eval(), facts
 
-    def queries(self, model: Nar, engine: Engine) -> list[Query]:
-        return engine.queries(self.dev.texts, x_of(model, self.dev.texts, self.pooled), self.pooled)
+    def queries(self, model: Nar, ranker: Ranker) -> list[Query]:
+        return ranker.queries(self.dev.texts, x_of(model, self.dev.texts, self.pooled), self.pooled)
 
     def by_docids(self, model: Nar, rules: Rules, shortlist: Any = None) -> Ranked:
         found: Ranked = [[] for _ in range(len(self.dev))]
         for half, rule in zip(folds(len(self.dev)), rules, strict=True):
-            engine = self.engine(model, rule)
-            engine.shortlist = shortlist
-            queries = self.queries(model, engine)
+            ranker = self.ranker(model, rule)
+            ranker.shortlist = shortlist
+            queries = self.queries(model, ranker)
             numbers = half.measured.tolist()
-            for i, row in zip(numbers, _decoded(engine, [queries[i] for i in numbers]), strict=True):
+            for i, row in zip(numbers, _decoded(ranker, [queries[i] for i in numbers]), strict=True):
                 found[i] = row
         return found
 
     def tuned(self, model: Nar, starts: Rules, settings: Sequence[str], orders: bool = False) -> Rules:
         """The starts with some of their settings chosen on dev, each on the other half."""
-        engine = self.engine(model, starts[0])
+        ranker = self.ranker(model, starts[0])
         some = self.dev.first(_TUNED)
-        tuner = RuleTuner(engine, self.queries(model, engine)[: len(some)], some)
+        tuner = RuleTuner(ranker, self.queries(model, ranker)[: len(some)], some)
         return [
             tuner.best(start, half.chosen_on[half.chosen_on < len(some)], settings=settings, orders=orders)
             for half, start in zip(folds(len(self.dev)), starts, strict=True)
@@ -217,7 +217,7 @@ def _corpus(
     facts["rules"] = [rule.to_dict() for rule in rules]
     rule = rules[0]  # lists and evidence do not depend on its settings
     shortlist = make_shortlist(model, bench.data, ShortlistWish(minutes=1.0), rule, seed)
-    sizes = [len(q.tokens) for q in _with(bench.engine(model, rule), shortlist, bench, model) if q.tokens is not None]
+    sizes = [len(q.tokens) for q in _with(bench.ranker(model, rule), shortlist, bench, model) if q.tokens is not None]
     facts["shortlist"] = {
         "m": len(shortlist.c),
         "r": round(shortlist.mean_length),
@@ -234,17 +234,17 @@ def _corpus(
     return rows, facts
 
 
-def _decoded(engine: Engine, queries: Sequence[Query]) -> Ranked:
-    return engine.spread(lambda scores: [hit.doc_id for hit in engine.decode(scores, 100)], engine.slot_scores(queries))
+def _decoded(ranker: Ranker, queries: Sequence[Query]) -> Ranked:
+    return ranker.spread(lambda scores: [hit.doc_id for hit in ranker.decode(scores, 100)], ranker.slot_scores(queries))
 
 
 def _changed(rules: Rules, **changes: Any) -> Rules:
     return [rule.with_(**changes) for rule in rules]
 
 
-def _with(engine: Engine, shortlist: Any, bench: _Bench, model: Nar) -> list[Query]:
-    engine.shortlist = shortlist
-    return bench.queries(model, engine)
+def _with(ranker: Ranker, shortlist: Any, bench: _Bench, model: Nar) -> list[Query]:
+    ranker.shortlist = shortlist
+    return bench.queries(model, ranker)
 
 
 def _bench(
@@ -266,8 +266,8 @@ def _bench(
     priors = Priors.count(data.token_counts()[:-1], data.tokens.lengths, slots)
     ngrams = Ngrams(vocabulary)
 
-    def engine(model: Nar, rule: ScoreRule) -> Engine:
-        return Engine(table, scorer_of(model, priors, rule), ngrams, Units.of(data.doc_ids))
+    def ranker(model: Nar, rule: ScoreRule) -> Ranker:
+        return Ranker(table, scorer_of(model, priors, rule), ngrams, Units.of(data.doc_ids))
 
     options = replace(
         Recipe().train,
@@ -281,7 +281,7 @@ def _bench(
         optimizer="rows",
     )
     pooled = features.vectors(dev.texts).astype(np.float32)
-    return _Bench(name, data, dev, features, engine, slots, priors, options, pooled, folder)
+    return _Bench(name, data, dev, features, ranker, slots, priors, options, pooled, folder)
 
 
 def _baselines(bench: _Bench, corpus: Corpus, cache: Path | None, note: Callable[[str, Ranked, str], None]) -> None:
@@ -316,22 +316,22 @@ def _evidence_and_fusion(
     note: Callable[[str, Ranked, str], None],
 ) -> None:
     data = bench.data
-    engine = bench.engine(model, rules[0])
-    engine.depth = _DEPTH
+    ranker = bench.ranker(model, rules[0])
+    ranker.depth = _DEPTH
     docids = [(int(d), data.docids[i]) for i, d in zip(data.pair_docid, data.pair_document, strict=True)]
     own = [(i, documents[doc_id]) for i, doc_id in enumerate(data.doc_ids)]
-    engine.evidence = DocumentEvidence.build(data.vocabulary, docids, len(data.doc_ids))
-    queries = bench.queries(model, engine)
-    crossed = CrossValidation(engine, queries, bench.dev, rules, {})
+    ranker.evidence = DocumentEvidence.build(data.vocabulary, docids, len(data.doc_ids))
+    queries = bench.queries(model, ranker)
+    crossed = CrossValidation(ranker, queries, bench.dev, rules, {})
     sources = [DOCIDS, OWN, EXPANSION]
     note("+ phrases of all docids as evidence", crossed.run(sources), " + ".join(sources))
-    engine.evidence = DocumentEvidence.build(data.vocabulary, docids + own, len(data.doc_ids))
+    ranker.evidence = DocumentEvidence.build(data.vocabulary, docids + own, len(data.doc_ids))
     texts = [text for _, text in docids + own]
-    engine.bm25 = Bm25.build(texts, [i for i, _ in docids + own], join=True, n_documents=len(data.doc_ids))
+    ranker.bm25 = Bm25.build(texts, [i for i, _ in docids + own], join=True, n_documents=len(data.doc_ids))
     if data.vectors is not None:
         vectors = data.vectors[: len(data.docids)]
-        engine.vectors = DocidVectors.build(vectors, data.pair_docid, data.pair_document, len(data.doc_ids))
-    crossed = CrossValidation(engine, queries, bench.dev, rules, {})
+        ranker.vectors = DocidVectors.build(vectors, data.pair_docid, data.pair_document, len(data.doc_ids))
+    crossed = CrossValidation(ranker, queries, bench.dev, rules, {})
     for label, sources in (
         ("+ phrases of the text as evidence", [DOCIDS, OWN, EXPANSION]),
         ("+ fusion with dense", [DOCIDS, OWN, EXPANSION, DENSE]),

@@ -34,7 +34,6 @@ from pixnar.runtime import HeadRows
 from pixnar.scoring import Priors
 from pixnar.search import Retriever
 from pixnar.search.query import QueryScorer
-from pixnar.search.stages import stage_times
 from pixnar.vocab import normalize
 
 Floats = NDArray[np.float32]
@@ -70,12 +69,12 @@ def run(
     for text in dev.texts[:100]:
         systems[PIXNAR](text)
     facts: dict[str, Any] = {"queries": len(dev), "resident_mb": round(resident_mb(), 1), "k": k}
-    facts |= {"tokens": index.rows.count - 1, "slots": index.engine.scorer.slots}
+    facts |= {"tokens": index.rows.count - 1, "slots": index.ranker.scorer.slots}
     facts |= {"encoder": index.manifest["facts"].get("served", {}).get("encoder")}
     if wordpiece is not None:
         clover = Index.load(wordpiece, threads=1, warm_up=True)
         rows = max(CLOVER_ROWS, clover.rows.count)
-        facts |= {"word-piece slots": clover.engine.scorer.slots, "word-piece rows": rows}
+        facts |= {"word-piece slots": clover.ranker.scorer.slots, "word-piece rows": rows}
         systems[f"word-pieces, all of {rows:,} rows"] = _clover(clover, rows, k)
     if rivals:
         console.print("indexing for BM25 and dense retrieval")
@@ -100,13 +99,13 @@ def run(
 
 
 def _docids_only(index: Index, k: int) -> Search:
-    """The engine alone: what the model and its docids find, nothing fused."""
-    engine = index.engine
+    """The ranker alone: what the model and its docids find, nothing fused."""
+    ranker = index.ranker
 
     def search(text: str) -> list[str]:
         normal = normalize(text)
-        query = engine.queries([normal], *index.encoder.query_vectors([normal]))[0]
-        return [hit.doc_id for hit in engine.decode(engine.scored(query), k)]
+        query = ranker.queries([normal], *index.encoder.query_vectors([normal]))[0]
+        return [hit.doc_id for hit in ranker.decode(ranker.scored(query), k)]
 
     return search
 
@@ -116,7 +115,7 @@ def _clover(index: Index, rows: int, k: int) -> Search:
 
     Rows that are missing are put before the end of a docid, so unlikely that none is ever named.
     """
-    old, head = index.engine.scorer, index.rows
+    old, head = index.ranker.scorer, index.rows
     missing = rows - head.count
     more = 1e-3 * np.random.default_rng(0).standard_normal((missing, head.dim)).astype(np.float32)
     dense = head.decoded(slice(None))
@@ -128,11 +127,11 @@ def _clover(index: Index, rows: int, k: int) -> Search:
     priors = Priors(np.append(old.priors.tokens, np.full(missing, -20, np.float32)), old.priors.ends)
     rule = old.rule.with_(score="probability", order="slots", floor="zero", copy=0.0)
     scorer = QueryScorer(padded, old.log_z, priors, rule)
-    engine = index.engine.with_scorer(old.with_rule(rule))  # the decoder knows the table's tokens only
+    ranker = index.ranker.with_scorer(old.with_rule(rule))  # the decoder knows the table's tokens only
 
     def search(text: str) -> list[str]:
         x, _ = index.encoder.query_vectors([normalize(text)])
-        return [hit.doc_id for hit in engine.decode(scorer.one(x[0], np.zeros(0, np.uint32)), k)]
+        return [hit.doc_id for hit in ranker.decode(scorer.one(x[0], np.zeros(0, np.uint32)), k)]
 
     return search
 
@@ -155,7 +154,7 @@ def _doc_ids(rival: Retriever, k: int, text: str) -> list[str]:
 
 def _vectors(index: Index, source: Corpus) -> tuple[Entries, Floats]:
     """All docids and their vectors: those of the index, or, if it fuses none, made now."""
-    vectors, units = index.engine.vectors, index.engine.units
+    vectors, units = index.ranker.vectors, index.ranker.units
     if vectors is None:
         named, texts = Entries.read(source, entries.DOCIDS)
         return named, index.encoder.query_vectors(texts)[1]
@@ -188,7 +187,7 @@ def _times(
 def _stages(index: Index, texts: Sequence[str], repeats: int, k: int) -> dict[str, dict[str, float]]:
     spent: dict[str, list[float]] = {}
     for text in texts:
-        runs = [stage_times(index, text, k) for _ in range(repeats)]
+        runs = [index.searcher.stage_times(text, k) for _ in range(repeats)]
         best = min(runs, key=lambda one: sum(one.values()))
         for stage, value in best.items():
             spent.setdefault(stage, []).append(value)

@@ -112,7 +112,7 @@ def trained(
         run = {one: [hit.doc_id for hit in hits] for one, hits in zip(dev.ids, found, strict=True)}
         quality = summary(run, dev.qrels)
         figures[method.name] |= {name: quality[name] for name in ("MRR@10", "R@100")}
-    shortlist, rows = index.engine.shortlist, index.rows
+    shortlist, rows = index.ranker.shortlist, index.rows
     assert shortlist is not None  # `methods_of` has said so
     facts = {"tokens": rows.count - 1, "width": rows.dim, "slots": x.shape[1] - 1, "queries": len(dev)}
     facts |= {"m": len(shortlist.c), "r": round(shortlist.mean_length), "k": shortlist.k}

@@ -49,7 +49,7 @@ from pixnar.pipeline.shortlist import make_shortlist
 from pixnar.recipe import Recipe
 from pixnar.recipe import Shortlist as ShortlistSettings
 from pixnar.scoring import COMPOSED_RULE, Priors, ScoreRule
-from pixnar.search.searcher import Engine, Query, scorer_of
+from pixnar.search.ranker import Query, Ranker, scorer_of
 from pixnar.search.units import Units
 from pixnar.table import DocidTable, build_table
 from pixnar.train.data import TrainingData
@@ -141,30 +141,30 @@ class _Bench:
             train(model, data, options, COMPOSED_RULE, self.priors, folder=Path(home), evaluate=evaluate)
         return model.eval(), curve
 
-    def engine(self, model: Nar, rule: ScoreRule) -> Engine:
+    def ranker(self, model: Nar, rule: ScoreRule) -> Ranker:
         """Searches by docids alone."""
         scorer = scorer_of(model, self.priors, rule)
-        return Engine(self.table, scorer, Ngrams(self.data.vocabulary), Units.of(self.data.doc_ids))
+        return Ranker(self.table, scorer, Ngrams(self.data.vocabulary), Units.of(self.data.doc_ids))
 
     @property
     def pooled(self) -> Any:
         """The encoder's vectors of the dev queries."""
         return self.asked[""][1]
 
-    def queries(self, model: Nar, engine: Engine, live: bool = False, form: str = "") -> list[Query]:
+    def queries(self, model: Nar, ranker: Ranker, live: bool = False, form: str = "") -> list[Query]:
         """The dev queries, as they are or with a typo."""
         texts, pooled = self.asked[form]
-        return engine.queries(texts, x_of(model.eval(), texts, None if live else pooled), pooled)
+        return ranker.queries(texts, x_of(model.eval(), texts, None if live else pooled), pooled)
 
-    def ranked(self, engine: Engine, queries: Sequence[Query]) -> list[list[str]]:
+    def ranked(self, ranker: Ranker, queries: Sequence[Query]) -> list[list[str]]:
         """The best documents of each query."""
-        return engine.spread(lambda s: [hit.doc_id for hit in engine.decode(s, 100)], engine.slot_scores(queries))
+        return ranker.spread(lambda s: [hit.doc_id for hit in ranker.decode(s, 100)], ranker.slot_scores(queries))
 
     def figures(self, model: Nar, rule: ScoreRule, *, live: bool = False, form: str = "") -> Figures:
         """MRR@10 and R@100 by docids alone."""
         began = time.monotonic()
-        engine = self.engine(model, rule)
-        found = self.ranked(engine, self.queries(model, engine, live, form))
+        ranker = self.ranker(model, rule)
+        found = self.ranked(ranker, self.queries(model, ranker, live, form))
         return self.measured(found) | {"took": time.monotonic() - began}
 
     def measured(self, found: Sequence[Sequence[str]]) -> Figures:
@@ -176,8 +176,8 @@ class _Bench:
         """With the copy term, whose weight is chosen on the other half of the queries."""
         runs = {}
         for copy in COPIES:
-            engine = self.engine(model, COMPOSED_RULE.with_(copy=copy))
-            runs[copy] = self.ranked(engine, self.queries(model, engine, live))
+            ranker = self.ranker(model, COMPOSED_RULE.with_(copy=copy))
+            runs[copy] = self.ranked(ranker, self.queries(model, ranker, live))
         halves = [np.arange(len(self.dev)) % 2 == side for side in (0, 1)]
         found: list[list[str]] = [[] for _ in self.dev.texts]
         for own, other in (halves, halves[::-1]):
@@ -255,13 +255,13 @@ def _slots(bench: _Bench, model: Nar, note: Callable[..., None]) -> None:
     distinct = float(np.mean([len(set(row)) / used for row in best]))
     note("  of these: slots", {"used": used, "share of distinct best tokens": distinct})
     shortlist = make_shortlist(model, bench.data, ShortlistSettings(), COMPOSED_RULE)
-    engine, size = bench.engine(model, COMPOSED_RULE), len(bench.data.vocabulary)
-    queries = bench.queries(model, engine)
-    engine.shortlist = shortlist
+    ranker, size = bench.ranker(model, COMPOSED_RULE), len(bench.data.vocabulary)
+    queries = bench.queries(model, ranker)
+    ranker.shortlist = shortlist
     listed = [query._replace(tokens=shortlist.tokens(query.x[0], None, size)) for query in queries]  # no own n-grams
     scored = float(np.mean([len(query.tokens) for query in listed if query.tokens is not None]))
     shares = {"% of V": 100 * scored / size, "% of V with centres": 100 * (scored + len(shortlist.c)) / size}
-    note("  of these: shortlist", bench.measured(bench.ranked(engine, listed)) | shares)
+    note("  of these: shortlist", bench.measured(bench.ranked(ranker, listed)) | shares)
 
 
 def _tuned_dense(bench: _Bench, source: Corpus, minutes: float, seed: int) -> Figures:

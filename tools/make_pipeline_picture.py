@@ -18,7 +18,7 @@ from matplotlib.transforms import Bbox
 from tokenizers import Tokenizer
 
 from pixnar.index import Index
-from pixnar.search.searcher import BM25, DENSE, DOCIDS, EXPANSION, OWN, TEXT
+from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN, TEXT
 
 INK, PALE, BLUE, ORANGE, GREEN, VIOLET = "#222222", "#8a8a8a", "#3b6ea8", "#b8643c", "#4c8c4a", "#8a5a9e"
 PANEL, LINE = "#f6f5f2", "#d9d6ce"
@@ -57,7 +57,7 @@ def draw(index: Index, query: str) -> Figure:
     page.axis("off")
     page.text(0.3, HEIGHT - 0.42, f"How “{query}” is found", size=17, weight="bold", va="center")
     spent = sum(told["microseconds"].values()) / 1e3
-    facts = f"{len(index.engine.units):,} documents, {told['vocabulary']:,} phrases, {spent:.0f} ms on one thread"
+    facts = f"{len(index.ranker.units):,} documents, {told['vocabulary']:,} phrases, {spent:.0f} ms on one thread"
     page.text(WIDTH - 0.3, HEIGHT - 0.42, facts, size=10, ha="right", va="center", color=PALE)
     top, low, tall = 4.5, 0.3, 3.6
     boxes = {
@@ -208,7 +208,7 @@ def _shortlist(panel: Panel, told: dict[str, Any]) -> None:
 
 def _worth(index: Index, asked: Any) -> dict[str, float]:
     """What each token of the shortlist scores at its best slot."""
-    scores = index.engine.scored(asked)
+    scores = index.ranker.scored(asked)
     worth: dict[str, float] = {}
     for v, score in zip(scores.tokens.tolist(), scores.scores.tolist(), strict=True):
         name = index.table.vocabulary.token(v)
@@ -301,7 +301,7 @@ def _edge(panel: Panel, start: tuple[float, float], end: tuple[float, float], co
 
 
 def _documents(figure: Figure, panel: Panel, index: Index, told: dict[str, Any]) -> None:
-    hits, fusion = told["hits"], index.engine.fusion
+    hits, fusion = told["hits"], index.ranker.fusion
     panel.title(7, "documents", "ranked by a weighted sum of the sources;\nweights are selected on the dev split")
     axes = panel.inside(figure, 0.15, 1.05, panel.box.width - 0.65, 2.05)
     axes.set(xticks=[], yticks=[], ylim=(len(hits) - 0.4, -0.6))

@@ -19,7 +19,8 @@ from pixnar.index.files import write_units
 from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
 from pixnar.runtime.shortlist import Shortlist
-from pixnar.search.searcher import BM25, DENSE, DOCIDS, EXPANSION, OWN, Wanted
+from pixnar.search.options import SearchOptions
+from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN
 from pixnar.vocab import normalize
 from tests.helpers.fit_corpora import COUNTRIES, WORDS, settings, write_small
 from tests.helpers.tiny_model import save_encoder
@@ -112,7 +113,7 @@ def test_sources(copy: Path) -> None:
     ranked = {}
     for sources in ("docids", "evidence", "all"):
         opened = Index.load(copy, sources=sources)
-        there = [name for name in ("evidence", "bm25", "vectors") if getattr(opened.engine, name) is not None]
+        there = [name for name in ("evidence", "bm25", "vectors") if getattr(opened.ranker, name) is not None]
         assert there == {"docids": [], "evidence": ["evidence"], "all": ["evidence", "bm25", "vectors"]}[sources]
         ranked[sources] = [(hit.doc_id, hit.score) for hit in opened.search("rovek demor", 10)]
     assert ranked["docids"] != ranked["evidence"] != ranked["all"]
@@ -209,9 +210,9 @@ def test_explain(index: Index, names: dict[str, set[str]]) -> None:
 def test_a_shortlist_of_all_tokens_changes_nothing(home: Path) -> None:
     whole, listed = Index.load(home / "index", shortlist=False), Index.load(home / "index")
     size = whole.table.vocab_size
-    assert listed.engine.shortlist is not None
-    width = listed.engine.shortlist.c.shape[1]
-    listed.engine.shortlist = Shortlist(np.ones((1, width), np.float32), np.arange(size, dtype=np.uint32)[None], 1)
+    assert listed.ranker.shortlist is not None
+    width = listed.ranker.shortlist.c.shape[1]
+    listed.ranker.shortlist = Shortlist(np.ones((1, width), np.float32), np.arange(size, dtype=np.uint32)[None], 1)
     for one, other in zip(whole.search_batch(QUERIES), listed.search_batch(QUERIES), strict=True):
         assert [hit.doc_id for hit in one] == [hit.doc_id for hit in other]
         assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other], abs=1e-4)
@@ -266,7 +267,7 @@ def test_opening_reads_nothing_through(copy: Path, monkeypatch: pytest.MonkeyPat
     """No checksum of an array, no pass over it, no table of bounds; the first query makes what it needs."""
     with_fusion(copy, dict.fromkeys(SOURCES, 1.0))
     expected = Index.load(copy, warm_up=True)
-    assert expected.engine.decoder._ready is not None
+    assert expected.ranker.decoder._ready is not None
     sizes: list[int] = []
     whole_digest = xxhash.xxh3_64_intdigest
 
@@ -276,12 +277,12 @@ def test_opening_reads_nothing_through(copy: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("pixnar.base.storage.xxhash.xxh3_64_intdigest", digest)
     index = Index.load(copy)
-    evidence = index.engine.evidence
+    evidence = index.ranker.evidence
     assert evidence is not None
     assert max(sizes) < 4096 < (copy / "evidence.pixnar").stat().st_size  # headers and directories
-    assert index.engine.decoder._ready is None
+    assert index.ranker.decoder._ready is None
     assert index.search_batch(QUERIES) == expected.search_batch(QUERIES)
-    assert "unit_of" not in vars(index.engine)
+    assert "unit_of" not in vars(index.ranker)
     assert "idf" not in vars(evidence)
 
 
@@ -306,10 +307,10 @@ def test_damage_inside_arrays_is_an_answer_or_one_line(copy: Path) -> None:
                 spoiled[place] = rng.integers(256)
             path.write_bytes(spoiled)
             try:
-                engine = Index.load(copy).engine
-                made = engine.queries(texts, *vectors)
-                engine.search(made, 50)
-                engine.search(made[:1], 5, Wanted(where="price > 5"))
+                ranker = Index.load(copy).ranker
+                made = ranker.queries(texts, *vectors)
+                ranker.search(made, SearchOptions(k=50))
+                ranker.search(made[:1], SearchOptions(k=5, where="price > 5"))
             except PixnarError as error:
                 told.append(str(error))
         path.write_bytes(whole)
@@ -387,7 +388,7 @@ def test_an_index_of_the_release_before(copy: Path, home: Path, tmp_path: Path) 
     fit(home / "corpus", tmp_path / "old", override(Recipe(), wish), cache=home / "cache", threads=1)
     old = Index.load(tmp_path / "old")
     assert not (tmp_path / "old" / "factors.pixnar").exists()
-    assert old.engine.factors is None
+    assert old.ranker.factors is None
     expected = old.search_batch(["balin demor", "rovek"])
     assert old.manifest["version"] == 3
 

@@ -84,8 +84,8 @@ def test_training_without_torch_is_one_line(corpus: Path) -> None:
 @pytest.mark.parametrize("shortlist", [True, False])
 def test_the_same_answers_through_torch(index: Path, shortlist: bool) -> None:
     native, torch = Index.load(index, shortlist=shortlist), Index.load(index, shortlist=shortlist, device="cpu")
-    assert isinstance(native.engine.scorer.head, HeadRows)
-    assert isinstance(torch.engine.scorer.head, TorchHead)
+    assert isinstance(native.ranker.scorer.head, HeadRows)
+    assert isinstance(torch.ranker.scorer.head, TorchHead)
     for one, other in zip(native.search_batch(QUERIES), torch.search_batch(QUERIES), strict=True):
         assert [hit.doc_id for hit in one] == [hit.doc_id for hit in other]
         assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other], abs=1e-3)
@@ -150,13 +150,13 @@ def test_explain_tells_every_stage(index: Path) -> None:
     assert json.loads(json.dumps(told)) == told
     assert {"tokenise", "encode", "shortlist", "score", "decode", "map"} <= told["microseconds"].keys()
     assert all(spent >= 0 for spent in told["microseconds"].values())
-    shortlist = opened.engine.shortlist
+    shortlist = opened.ranker.shortlist
     assert shortlist is not None
     assert len(told["clusters"]) == shortlist.k
     products = [one["inner_product"] for one in told["clusters"]]
     assert products == sorted(products, reverse=True)
     assert 0 < told["shortlist"] <= told["vocabulary"] == opened.table.vocab_size
-    assert len(told["slots"]) == opened.engine.scorer.slots + 1
+    assert len(told["slots"]) == opened.ranker.scorer.slots + 1
     for slot in told["slots"]:
         chances = [chance for _, chance in slot]
         assert chances == sorted(chances, reverse=True)

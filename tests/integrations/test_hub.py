@@ -78,7 +78,7 @@ def test_there_and_back(hub: StubHub, mine: Index) -> None:
 
     back = Index.from_hub("me/small", token=TOKEN, threads=1)
     assert back.folder.name == repository.sha()
-    assert back.engine.threads == 1
+    assert back.ranker.threads == 1
     assert back.verify() > 10
     assert back.search(QUERY, 20) == mine.search(QUERY, 20)
     assert back.search("entirely new", 1)[0].doc_id == "new"

@@ -13,7 +13,7 @@ from pixnar.evaluation.queries import Queries
 from pixnar.pipeline.cross import CrossValidation, folds
 from pixnar.pipeline.sources import pieces_of, unused
 from pixnar.scoring import ScoreRule
-from pixnar.search.searcher import BM25, DENSE, DOCIDS, EXPANSION, OWN, TEXT, Candidates
+from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN, TEXT, Candidates
 
 QUERIES, DOCUMENTS = 60, 30
 IDS = [f"d{i:02}" for i in range(DOCUMENTS)]
@@ -32,9 +32,9 @@ def crossed(seed: int, wrong: tuple[int, ...] = ()) -> CrossValidation:
         tables.append(Candidates(IDS, columns, [], np.arange(DOCUMENTS), {}, empty))
         judged.append({IDS[(answer + (number in wrong)) % DOCUMENTS]: 1})
     dev = Queries([f"q{i}" for i in range(QUERIES)], [""] * QUERIES, judged)
-    engine: Any = SimpleNamespace(unit_of={doc_id: i for i, doc_id in enumerate(IDS)}, depth=DOCUMENTS)
+    ranker: Any = SimpleNamespace(unit_of={doc_id: i for i, doc_id in enumerate(IDS)}, depth=DOCUMENTS)
     rule = ScoreRule()
-    return CrossValidation(engine, [], dev, [rule, rule], {rule: tables})
+    return CrossValidation(ranker, [], dev, [rule, rule], {rule: tables})
 
 
 @pytest.mark.parametrize("seed", range(5))

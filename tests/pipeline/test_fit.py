@@ -26,6 +26,7 @@ from pixnar.pipeline.run import default_cache
 from pixnar.pipeline.tune import docid_mrr, with_rule
 from pixnar.recipe import PAPER, Recipe, override
 from pixnar.scoring import PAPER_RULE, ScoreRule
+from pixnar.search.options import SearchOptions
 from pixnar.vocab import normalize
 from tests.helpers.fit_corpora import WORDS, settings, write_small
 from tests.helpers.tiny_model import save_encoder
@@ -91,18 +92,18 @@ def test_the_model_memorises(tmp_path: Path, encoder: Path, score: str) -> None:
         still = ["train.learning_rate=1e-9", "train.head_learning_rate=1e-9"] if steps == 1 else []
         made(tmp_path / "corpus", folder, [*wish, f"train.steps={steps}", *still])
         index = Index.load(folder)
-        assert index.engine.scorer.rule.copy == 0
-        assert index.engine.fusion is None
-        assert index.engine.shortlist is None
+        assert index.ranker.scorer.rule.copy == 0
+        assert index.ranker.fusion is None
+        assert index.ranker.shortlist is None
         queries = index.queries(texts)
-        figures[steps] = docid_mrr(index.engine, queries, relevant)
+        figures[steps] = docid_mrr(index.ranker, queries, relevant)
     assert figures[1] < 0.5
     assert figures[200] == 1.0
-    rule = index.engine.scorer.rule
+    rule = index.ranker.scorer.rule
     for order in ("any", "slots"):  # what the other slots have learned
-        other = with_rule(index.engine, rule.with_(order=order))
+        other = with_rule(index.ranker, rule.with_(order=order))
         assert docid_mrr(other, queries, relevant) > 0.95
-    found = index.engine.search(queries, 1)
+    found = index.ranker.search(queries, SearchOptions(k=1))
     assert all(rows[0][0] in wanted for rows, wanted in zip(found, relevant, strict=True))
 
 
@@ -131,7 +132,7 @@ def test_a_whole_fit(tmp_path: Path, corpus: Path, encoder: Path) -> None:
     again = made(corpus, tmp_path / "again", settings(encoder), keep_work=True)
     assert again.dev == report.dev
     assert (tmp_path / "again" / "work").is_dir()
-    assert ScoreRule.from_dict(Index.load(tmp_path / "again").manifest["rule"]) == index.engine.scorer.rule
+    assert ScoreRule.from_dict(Index.load(tmp_path / "again").manifest["rule"]) == index.ranker.scorer.rule
     same = ("model/model.safetensors", "priors", "vectors", "evidence", "bm25", "head", "factors")
     for name in (name if "/" in name else f"{name}.pixnar" for name in same):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "index" / name).read_bytes(), name
@@ -174,8 +175,8 @@ def test_the_recipe_of_the_paper(tmp_path: Path, corpus: Path, encoder: Path) ->
     recipe = override(PAPER, [*wish, "train.batch=8", "train.accumulate=2", "shortlist.learn=false"])
     fit(corpus, tmp_path / "index", recipe, cache=tmp_path / "cache", threads=1)
     index = Index.load(tmp_path / "index")
-    assert index.engine.scorer.rule == PAPER_RULE
-    assert index.engine.fusion is None
+    assert index.ranker.scorer.rule == PAPER_RULE
+    assert index.ranker.fusion is None
     assert index.rows.bias is None
     assert len(index.search("balin demor", k=3)) == 3
 
@@ -201,7 +202,7 @@ def test_vectors_are_those_of_the_trained_encoder(
     model = Nar.from_pretrained(tmp_path / "index" / "model")
     vectors = DocidVectors.load(tmp_path / "index" / "vectors.pixnar")
     index = Index.load(tmp_path / "index")
-    for unit, doc_id in enumerate(islice(index.engine.units, 4)):
+    for unit, doc_id in enumerate(islice(index.ranker.units, 4)):
         docid = next(tokens for tokens, named in index.table if named == [doc_id])
         _, pooled = model.query_vectors([normalize(index.table.spelling(docid) or "")])
         near = vectors.best(pooled[0], np.array([unit]))
@@ -217,17 +218,17 @@ def test_a_corpus_without_dev(tmp_path: Path, encoder: Path) -> None:
     assert any("no dev split" in line for line in said)
     index = Index.load(tmp_path / "index")
     index.verify()
-    assert index.engine.fusion is not None
-    assert index.engine.fusion.weights.keys() == {"docids", "own", "expansion", "dense", "text", "bm25"}
-    assert index.engine.fusion.scales.keys() == index.engine.fusion.weights.keys()
-    assert Index.load(tmp_path / "index", sources="evidence").engine.fusion is not None
-    assert Index.load(tmp_path / "index", sources="docids").engine.fusion is None
+    assert index.ranker.fusion is not None
+    assert index.ranker.fusion.weights.keys() == {"docids", "own", "expansion", "dense", "text", "bm25"}
+    assert index.ranker.fusion.scales.keys() == index.ranker.fusion.weights.keys()
+    assert Index.load(tmp_path / "index", sources="evidence").ranker.fusion is not None
+    assert Index.load(tmp_path / "index", sources="docids").ranker.fusion is None
     assert len(index.search("balin", k=20)) == 8
     alone = settings(
         encoder, evidence__docids=False, evidence__text=False, fuse__dense=False, fuse__text_vectors=0, fuse__bm25=False
     )
     made(tmp_path / "corpus", tmp_path / "alone", alone)
-    assert Index.load(tmp_path / "alone").engine.fusion is None
+    assert Index.load(tmp_path / "alone").ranker.fusion is None
 
 
 @pytest.mark.parametrize("margin", [0, 0.005, 1])
@@ -275,7 +276,7 @@ def test_lists_are_counted_once_without_a_dev_split(
         made(tmp_path / "corpus", tmp_path / name, recipe)
     paths = [tmp_path / name / "shortlist.pixnar" for name in ("broken", "whole")]
     assert paths[0].read_bytes() == paths[1].read_bytes()
-    assert Index.load(tmp_path / "whole").engine.shortlist is not None
+    assert Index.load(tmp_path / "whole").ranker.shortlist is not None
 
 
 def test_killed_and_started_again(tmp_path: Path, encoder: Path) -> None:
@@ -436,12 +437,12 @@ def test_a_query_takes_as_many_lists_as_dev_needs(
     monkeypatch.setattr("pixnar.pipeline.run._LIST_LOSS", 1.0)  # whatever it loses: the smallest number that is tried
     monkeypatch.setattr("pixnar.pipeline.run._MOST_LISTED", 1.0)
     made(corpus, tmp_path / "few", wish)
-    few = Index.load(tmp_path / "few").engine.shortlist
+    few = Index.load(tmp_path / "few").ranker.shortlist
     assert few is not None
     assert few.k == 1
     monkeypatch.setattr("pixnar.pipeline.run._LISTS", (3, 4))  # times the one that comes to 5 % of so few tokens
     made(corpus, tmp_path / "more", wish)
-    more = Index.load(tmp_path / "more").engine.shortlist
+    more = Index.load(tmp_path / "more").ranker.shortlist
     assert more is not None
     assert more.k == 3
     said: list[str] = []
@@ -449,7 +450,7 @@ def test_a_query_takes_as_many_lists_as_dev_needs(
     made(corpus, tmp_path / "none", wish, say=said.append)
     assert any("every token is scored" in line for line in said)
     whole = Index.load(tmp_path / "none")
-    assert whole.engine.shortlist is None
+    assert whole.ranker.shortlist is None
     assert whole.search("balin demor", k=3)
 
 

@@ -18,7 +18,7 @@ from pixnar.runtime.formats import Format
 from pixnar.scoring import COMPOSED_RULE, Priors, ScoreRule, floors, own_bonus
 from pixnar.search import Decoder, SlotScores
 from pixnar.search.query import ArrayHead, QueryScorer
-from pixnar.search.searcher import Engine, factors_of
+from pixnar.search.ranker import Ranker, factors_of
 from pixnar.search.units import Units
 from pixnar.table import DocidTable
 from pixnar.table.overlay import table_of
@@ -198,24 +198,24 @@ def test_an_engine_makes_its_factors_from_the_scorers_rows() -> None:
     first, second = made(COMPOSED_RULE, 2, size), made(COMPOSED_RULE, 3, size)
     table = DocidTable.in_memory({docid: [f"d{i:02}"] for i, docid in enumerate(docids)}, size)
     ngrams = Ngrams(Vocabulary.build(["a b", "b c"], 600, min_count=1, threads=1))
-    engine = Engine(table, first.slow, ngrams, Units.of([]))
-    assert engine.factors is not None
-    dials = engine.with_scorer(first.slow.with_rule(COMPOSED_RULE.with_(copy=0.2, scale=0.5)))
-    assert dials.factors is engine.factors
-    assert dials.decoder is engine.decoder
-    other = engine.with_scorer(second.slow)
+    ranker = Ranker(table, first.slow, ngrams, Units.of([]))
+    assert ranker.factors is not None
+    dials = ranker.with_scorer(first.slow.with_rule(COMPOSED_RULE.with_(copy=0.2, scale=0.5)))
+    assert dials.factors is ranker.factors
+    assert dials.decoder is ranker.decoder
+    other = ranker.with_scorer(second.slow)
     assert other.factors is not None
-    assert other.decoder is not engine.decoder
+    assert other.decoder is not ranker.decoder
     inner = table.snapshot().table
     assert not np.allclose(
-        other.factors.values[other.factors.classes(inner)], engine.factors.values[engine.factors.classes(inner)]
+        other.factors.values[other.factors.classes(inner)], ranker.factors.values[ranker.factors.classes(inner)]
     )
-    plain = engine.with_scorer(first.slow.with_rule(ScoreRule()))
+    plain = ranker.with_scorer(first.slow.with_rule(ScoreRule()))
     assert plain.factors is None
     back = plain.with_scorer(first.slow)
     assert back.factors is not None
     hits = [
         [(hit.doc_id, round(hit.score, 4)) for hit in one.decode(one.scorer.one(first.x, np.zeros(0, np.uint32)), 9)]
-        for one in (engine, back, other)
+        for one in (ranker, back, other)
     ]
     assert hits[0] == hits[1] != hits[2]

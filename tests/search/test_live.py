@@ -22,7 +22,7 @@ from pixnar.index import Hit, Index
 from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
 from pixnar.search.live import Encode, Floats, LiveSources, Sources
-from pixnar.search.searcher import BM25, DENSE, DOCIDS, EXPANSION, OWN, TEXT
+from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN, TEXT
 from pixnar.table import build_table
 from pixnar.table.difference import Difference
 from tests.helpers.fit_corpora import WORDS, settings, write_small
@@ -66,7 +66,7 @@ def opened(home: Path, folder: Path, *sources: str) -> Index:
 
 def column(index: Index, source: str) -> dict[str, float]:
     query = index.queries([QUERY])[0]
-    found = index.engine.candidates(query, index.engine.scored(query), 100)
+    found = index.ranker.candidates(query, index.ranker.scored(query), 100)
     return dict(zip(found.doc_ids, found.columns[source].tolist(), strict=True))
 
 
@@ -95,12 +95,14 @@ def test_an_added_docid_counts_at_once_and_for_its_documents_only(home: Path, tm
 def test_a_removed_docid_stops_counting(home: Path, tmp_path: Path, source: str) -> None:
     index = opened(home, tmp_path, DOCIDS, source)
     tokens, text = next(
-        (tokens, index.spelling(tokens)) for tokens, named in index.table if named == ["d03"] and len(tokens) > 1
+        (tokens, index.table.spellings([tokens])[0])
+        for tokens, named in index.table
+        if named == ["d03"] and len(tokens) > 1
     )
     query = index.queries([" ".join(reversed(text.split()))])[0]
 
     def value() -> float:
-        found = index.engine.candidates(query, index.engine.scored(query), 100)
+        found = index.ranker.candidates(query, index.ranker.scored(query), 100)
         return float(found.columns[source][found.doc_ids.index("d03")])
 
     before = value()
@@ -143,7 +145,7 @@ def test_reopening_and_compacting_change_no_bit(home: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize("nearest", [True, False])
 def test_a_document_that_came_and_went_leaves_nothing(home: Path, tmp_path: Path, nearest: bool) -> None:
     index = opened(home, tmp_path, *SOURCES, TEXT)
-    index.engine.nearest = nearest
+    index.ranker.nearest = nearest
     before = answers(index)
     index.table.add("new", [ADDED])
     assert answers(index) != before
@@ -173,8 +175,8 @@ def test_searches_do_not_wait_for_a_change(home: Path, tmp_path: Path, changed_b
     if changed_before:
         index.table.add("d03", ["balin okapi"])
     before, documents = answers(index), index.table.documents
-    index.engine._live = None
-    gate = index.engine.encode = Gate(index.engine.encode)
+    index.ranker._live = None
+    gate = index.ranker.encode = Gate(index.ranker.encode)
     many = [(f"new{i}", index.table.encode(f"{ADDED} {i}")) for i in range(130)]
     spellings = [f"{ADDED} {i}" for i in range(130)]
     with ThreadPoolExecutor(1) as pool:
@@ -213,11 +215,11 @@ def test_sources_of_two_states_are_kept(home: Path, tmp_path: Path, monkeypatch:
     index.table.add("new", [ADDED])
     new = index.table.snapshot().difference
     assert made == [old, new]
-    first, second = index.engine.sources(old), index.engine.sources(new)
-    assert (index.engine.sources(old), index.engine.sources(new)) == (first, second)
+    first, second = index.ranker.sources(old), index.ranker.sources(new)
+    assert (index.ranker.sources(old), index.ranker.sources(new)) == (first, second)
     index.table.compact()
     assert index.table.snapshot().difference is not new
-    assert index.engine.sources(index.table.snapshot().difference) is second
+    assert index.ranker.sources(index.table.snapshot().difference) is second
     answers(index)
     assert len(made) == 2
 
@@ -228,7 +230,7 @@ def test_a_change_that_cannot_be_prepared_is_made(home: Path, tmp_path: Path) ->
     def broken(texts: Sequence[str]) -> Floats:
         raise OSError("no memory")
 
-    index.engine.encode = broken
+    index.ranker.encode = broken
     with pytest.raises(OSError, match="no memory"):
         index.table.add("new", [ADDED])
     assert index.table.named(index.table.encode(ADDED)) == ["new"]

@@ -14,7 +14,7 @@ from pixnar.scoring import COMPOSED_RULE, PAPER_RULE, Priors, ScoreRule
 from pixnar.search import Decoder, SlotScores
 from pixnar.search import query as module
 from pixnar.search.query import ArrayHead, QueryScorer
-from pixnar.search.searcher import Engine
+from pixnar.search.ranker import Ranker
 from pixnar.search.units import Units
 from pixnar.table import DocidTable
 from pixnar.vocab import Vocabulary
@@ -236,14 +236,14 @@ def test_the_composed_score_of_docids(order: Any, rows: str, x: Floats) -> None:
     table = DocidTable.in_memory(docids, V)
     served = HeadRows.build(head(s).rows, head(s).bias, format="float32")
     used = s if rows == "as trained" else QueryScorer(served, s.log_z, s.priors, s.rule)
-    engine = Engine(table, used, Ngrams(VOCABULARY), Units.of(["a", "b", "c", "d"]))
+    ranker = Ranker(table, used, Ngrams(VOCABULARY), Units.of(["a", "b", "c", "d"]))
     for vectors, own in zip(x, OWN, strict=True):
         tokens = np.maximum(np.broadcast_to(by_hand(s, vectors, own)[0], (S, V)), 0)
         wanted: dict[str, Any] = {}
         for docid, (name,) in docids.items():
             length = np.linalg.norm(head(s).rows[list(docid[:S])].sum(0))
             wanted[name] = sum(tokens[t, v] for t, v in enumerate(docid[:S])) / length
-        found = {hit.doc_id: hit.score for hit in engine.decode(used.one(vectors, own), 10)}
+        found = {hit.doc_id: hit.score for hit in ranker.decode(used.one(vectors, own), 10)}
         assert found == pytest.approx(wanted, rel=0.01, abs=1e-4)  # a factor is one of 256
 
 
@@ -251,7 +251,7 @@ def test_an_engine_changes_its_score(x: Floats) -> None:
     """Factors come and go with the composed score, whichever it starts with."""
     s = scorer(ScoreRule(score="composed", aggregate="max"))
     table = DocidTable.in_memory({(0, 1): ["a"], (5, 2, 7): ["b"], (12,): ["c"]}, V)
-    composed = Engine(table, s, Ngrams(VOCABULARY), Units.of(["a", "b", "c"]))
+    composed = Ranker(table, s, Ngrams(VOCABULARY), Units.of(["a", "b", "c"]))
     plain = composed.with_scorer(s.with_rule(ScoreRule(aggregate="max")))
     assert composed.factors is not None
     assert plain.factors is None
@@ -259,8 +259,8 @@ def test_an_engine_changes_its_score(x: Floats) -> None:
     scaled = composed.with_scorer(s.with_rule(s.rule.with_(scale=2.0)))
     assert scaled.decoder is composed.decoder
     for vectors, own in zip(x, OWN, strict=True):
-        for engine in (composed, plain.with_scorer(s)):
-            hits = [(hit.doc_id, hit.score) for hit in engine.decode(engine.scorer.one(vectors, own), 3)]
+        for ranker in (composed, plain.with_scorer(s)):
+            hits = [(hit.doc_id, hit.score) for hit in ranker.decode(ranker.scorer.one(vectors, own), 3)]
             assert hits == [(hit.doc_id, hit.score) for hit in composed.decode(s.one(vectors, own), 3)]
         twice = {hit.doc_id: hit.score for hit in scaled.decode(scaled.scorer.one(vectors, own), 3)}
         assert twice == pytest.approx({name: 2 * score for name, score in hits}, rel=1e-5)

@@ -17,7 +17,7 @@ from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
 from pixnar.runtime import HeadRows
 from pixnar.scoring.rule import PAPER_RULE, ScoreRule
-from pixnar.search.searcher import BM25, DENSE, DOCIDS, EXPANSION, OWN
+from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN
 from tests.helpers.fit_corpora import WORDS, settings, write_small
 from tests.helpers.tiny_model import save_encoder
 
@@ -80,7 +80,7 @@ def added_up(parts: dict[str, Any]) -> float:
 
 
 def test_tokens_add_up_to_docids(index: Index, rule: ScoreRule) -> None:
-    slots = index.engine.scorer.slots
+    slots = index.ranker.scorer.slots
     lengths = set()
     for query in QUERIES:
         told = index.explain(query, k=6)
@@ -112,14 +112,14 @@ def test_tokens_add_up_to_docids(index: Index, rule: ScoreRule) -> None:
 def test_composed_tokens_are_products_with_the_served_rows(home: Path, tmp_path: Path) -> None:
     rule = ScoreRule(score="composed", copy=0.5, scale=2.0)
     index = opened(home, tmp_path, rule, False, False)
-    head, priors = index.engine.scorer.head, index.engine.scorer.priors
+    head, priors = index.ranker.scorer.head, index.ranker.scorer.priors
     assert isinstance(head, HeadRows)
     above = copied = 0
     for query in QUERIES:
         made = index.queries([query])[0]
         own = set(made.own.tolist())
         for path in index.explain(query, k=1)["paths"]:
-            tokens = index.table.encode(path["docid"])[: index.engine.scorer.slots]
+            tokens = index.table.encode(path["docid"])[: index.ranker.scorer.slots]
             rows = head.decoded(list(tokens)).astype(np.float64)
             norm = np.linalg.norm(rows.sum(0))
             assert path["parts"]["factor"] == pytest.approx(1 / norm, rel=0.01)  # of 256 steps
@@ -147,7 +147,7 @@ def test_docids_add_up_to_documents(index: Index, rule: ScoreRule) -> None:
 
 
 def test_sources_add_up_to_hits(index: Index) -> None:
-    fusion = index.engine.fusion
+    fusion = index.ranker.fusion
     for query in QUERIES:
         told = index.explain(query, k=6)
         assert told["hits"]
@@ -182,10 +182,10 @@ def test_the_slot_told_is_the_one_that_expects_a_token_most(home: Path, tmp_path
     for query in QUERIES:
         made = index.queries([query])[0]
         alone = {}
-        for t in range(1, index.engine.scorer.slots + 1):  # the same query with the vector of slot t in all slots
+        for t in range(1, index.ranker.scorer.slots + 1):  # the same query with the vector of slot t in all slots
             x = made.x.copy()
             x[1:] = made.x[t]
-            scores = index.engine.scored(made._replace(x=x))
+            scores = index.ranker.scored(made._replace(x=x))
             first = slice(0, int(scores.offsets[1]))
             alone[t] = dict(zip(scores.tokens[first].tolist(), scores.scores[first].tolist(), strict=True))
         for path in index.explain(query, k=1)["paths"]:

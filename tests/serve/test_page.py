@@ -23,7 +23,7 @@ from pixnar.fusion.fuse import Fusion
 from pixnar.index import Index
 from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
-from pixnar.search.searcher import BM25, DENSE, DOCIDS, EXPANSION, OWN
+from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN
 from tests.helpers.fit_corpora import WORDS, settings, write_small
 from tests.helpers.tiny_model import save_encoder
 

@@ -25,7 +25,7 @@ from pixnar.model.losses import Sampler, Weights
 from pixnar.model.nar import Nar
 from pixnar.model.slots import MlpSlots
 from pixnar.scoring import COMPOSED_RULE
-from pixnar.search.searcher import Engine, scorer_of
+from pixnar.search.ranker import Ranker, scorer_of
 from pixnar.search.units import Units
 from pixnar.table import DocidTable
 from pixnar.train import log, neighbours, ranking
@@ -381,7 +381,7 @@ def test_training_and_search_score_alike(made: World, positive: bool) -> None:
     for docid, document in zip(made.data.pair_docid, made.data.pair_document, strict=True):
         tokens = made.data.tokens.row(int(docid))
         table.setdefault(tuple(tokens.tolist()), []).append(made.data.doc_ids[document])
-    engine = Engine(
+    ranker = Ranker(
         DocidTable.in_memory(table, len(made.data.vocabulary)),
         scorer_of(model, made.priors, COMPOSED_RULE),
         Ngrams(made.data.vocabulary),
@@ -389,8 +389,8 @@ def test_training_and_search_score_alike(made: World, positive: bool) -> None:
     )
     x = np.zeros((SIZE, SLOTS + 1, model.head.width), np.float32)
     x[:, 0] = x0.numpy()
-    for i, scores in enumerate(engine.scorer.batch(x, [np.zeros(0, np.uint32)] * SIZE)):
-        found = {hit.doc_id: hit.score for hit in engine.decode(scores, 99)}
+    for i, scores in enumerate(ranker.scorer.batch(x, [np.zeros(0, np.uint32)] * SIZE)):
+        found = {hit.doc_id: hit.score for hit in ranker.decode(scores, 99)}
         wanted = dict(zip(made.data.doc_ids, trained[i].tolist(), strict=True))
         assert found == pytest.approx(wanted, rel=0.005, abs=0.01)
 

@@ -22,7 +22,7 @@ from pixnar.pipeline.parts import x_of
 from pixnar.pipeline.tune import docid_mrr
 from pixnar.recipe import Train
 from pixnar.scoring import COMPOSED_RULE, Priors
-from pixnar.search.searcher import Engine, scorer_of
+from pixnar.search.ranker import Ranker, scorer_of
 from pixnar.search.units import Units
 from pixnar.table import DocidTable
 from pixnar.train.data import TrainingData
@@ -93,9 +93,9 @@ def figures(encoder: Encoder, names: dict[str, list[str]], folder: Path, seed: i
     held, values = DocidTable.in_memory(table, len(vocabulary)), []
 
     def evaluate(current: Nar) -> float:
-        engine = Engine(held, scorer_of(current, priors, COMPOSED_RULE), Ngrams(vocabulary), Units.of([]), threads=1)
+        ranker = Ranker(held, scorer_of(current, priors, COMPOSED_RULE), Ngrams(vocabulary), Units.of([]), threads=1)
         x = x_of(current, dev.texts, asked)
-        values.append(docid_mrr(engine, engine.queries(dev.texts, x, asked), dev.relevant))
+        values.append(docid_mrr(ranker, ranker.queries(dev.texts, x, asked), dev.relevant))
         return values[-1]
 
     settings: dict[str, Any] = {"steps": 100, "evaluate_every": 100, "head_learning_rate": 1e-3, "seed": seed}

@@ -19,7 +19,7 @@ from pixnar.fusion.fuse import Fusion
 from pixnar.fusion.ranking import best
 from pixnar.search import DocumentHit
 from pixnar.search.hits import Tokens
-from pixnar.search.searcher import DOCIDS, Floats, Top
+from pixnar.search.ranker import DOCIDS, Floats, Top
 
 Ints = NDArray[np.int64]
 

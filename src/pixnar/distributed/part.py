@@ -21,14 +21,15 @@ from pixnar.documents.columns import Columns, Mask
 from pixnar.documents.filters import parse
 from pixnar.index import manifest
 from pixnar.index.files import ENCODER, HEAD
-from pixnar.index.opening import open_engine
+from pixnar.index.opening import open_ranker
 from pixnar.runtime import HeadRows, QueryEncoder
 from pixnar.scoring import ScoreRule
 from pixnar.search import SlotScores
 from pixnar.search.hits import Tokens
+from pixnar.search.options import SearchOptions
 from pixnar.search.query import QueryScorer
-from pixnar.search.searcher import DOCIDS as BY_DOCIDS
-from pixnar.search.searcher import Engine, Expanded, Query, Top, Wanted
+from pixnar.search.ranker import DOCIDS as BY_DOCIDS
+from pixnar.search.ranker import Expanded, Query, Ranker, Top
 from pixnar.search.spelling import Neighbour
 from pixnar.table import DocidTable
 
@@ -77,9 +78,9 @@ class _Lenient(Filter):
 class Part:
     """The documents of one part. Safe for many threads."""
 
-    def __init__(self, engine: Engine, places: NDArray[np.int64]) -> None:
-        """`places` says where the units of the engine stand among those of the whole."""
-        self.engine, self.places = engine, places
+    def __init__(self, ranker: Ranker, places: NDArray[np.int64]) -> None:
+        """`places` says where the units of the ranker stand among those of the whole."""
+        self.ranker, self.places = ranker, places
 
     @classmethod
     def open(
@@ -97,7 +98,7 @@ class Part:
         with contextlib.nullcontext() if mapped else in_memory():
             table = shards.table(number)
             rule = ScoreRule.from_dict(content["rule"])
-            engine = open_engine(
+            ranker = open_ranker(
                 folder,
                 content | {"fusion": manifest.fusion_of(content, sources)},
                 table,
@@ -109,50 +110,47 @@ class Part:
             )
             places = read_places(folder)
         shards.check(number)  # the folder may have been replaced while it was read
-        return cls(engine, places)
+        return cls(ranker, places)
 
     @property
     def table(self) -> DocidTable:
         """The docids of its documents."""
-        return self.engine.table
+        return self.ranker.table
 
     def answer(self, asked: Asked) -> Answer:
         """The best of its documents, by each source."""
         condition = None if asked.where is None else parse(asked.where)
         where = None if condition is None else _Lenient(condition.text, condition.condition)
-        wanted = Wanted(asked.allow, asked.forbid, where)
+        options = SearchOptions(allow=asked.allow, forbid=asked.forbid, where=where)
         new_keys = frozenset() if condition is None else frozenset(self.table.snapshot().new_keys)
-        named = self._allowed(self.table.named(asked.own), wanted) if asked.own else []
-        return Answer(self._found(asked, wanted), named, new_keys)
+        named = sorted(self.ranker.allowed(self.table.named(asked.own), options)) if asked.own else []
+        return Answer(self._found(asked, options), named, new_keys)
 
     def told(self, hits: Sequence[tuple[str, Tokens]]) -> list[Told]:
         """What is known of some of its documents, which one may have removed a moment ago, and of their docids."""
-        found = self.table.described([doc_id for doc_id, _ in hits])
+        documents = self.table.described([doc_id for doc_id, _ in hits])
+        texts = self.table.spellings([tokens for _, tokens in hits])
         return [
-            Told(self.spelling(tokens), *((one.title, one.metadata) if one else ("", {})))
-            for (_, tokens), one in zip(hits, found, strict=True)
+            Told(text, *((document.title, document.metadata) if document else ("", {})))
+            for text, document in zip(texts, documents, strict=True)
         ]
 
     def lookup(self, words: Sequence[str]) -> list[list[Neighbour] | None]:
         """The words one edit away among those of docids that were added to this part; see `AddedWords`."""
-        speller = self.engine.current_speller()
+        speller = self.ranker.current_speller()
         if speller is None or speller.added is None:
             return [[] for _ in words]
         return speller.added.lookup(words)
 
-    def spelling(self, tokens: Tokens) -> str:
-        """A docid as it was written."""
-        return (self.table.spelling(tokens) or self.table.vocabulary.decode(tokens)) if tokens else ""
-
-    def _found(self, asked: Asked, wanted: Wanted) -> Found:
-        engine = self.engine
-        if engine.fusion is None:
-            hits = engine.decode(asked.scores, asked.k, wanted)
+    def _found(self, asked: Asked, options: SearchOptions) -> Found:
+        ranker = self.ranker
+        if ranker.fusion is None:
+            hits = ranker.decode(asked.scores, asked.k, options)
             ids, tokens = [hit.doc_id for hit in hits], [hit.tokens for hit in hits]
             nowhere = np.full(len(hits), -1, np.int64)
             return Found(ids, np.array([hit.score for hit in hits], np.float64), tokens, nowhere, {}, {}, [])
         query = Query(asked.text, _NOTHING, asked.pooled, _NO_TOKENS, None)
-        found = engine.candidates(query, asked.scores, asked.k, wanted, expanded=lambda _: asked.expanded)
+        found = ranker.candidates(query, asked.scores, asked.k, options, expanded=lambda _: asked.expanded)
         scores = np.array([one.scores[place] for one, place in found.places], np.float64)
         known = len(self.places)
         named = np.unique(np.concatenate([found.units, *(top.units for top in found.tops.values())]))
@@ -172,13 +170,3 @@ class Part:
             {name: Top(places(top.units), top.scores) for name, top in found.tops.items()},
             [found.sources.units[unit] for unit in new.tolist()],
         )
-
-    def _allowed(self, doc_ids: Sequence[str], wanted: Wanted) -> list[str]:
-        """Those that may be found."""
-        if wanted.allow is not None:
-            doc_ids = sorted(set(doc_ids) & set(wanted.allow))
-        if wanted.forbid is None and wanted.where is None:
-            return list(doc_ids)
-        snapshot = self.table.snapshot()
-        bits = ((doc_id, snapshot.allowed([doc_id], wanted.forbid, wanted.where)) for doc_id in doc_ids)
-        return [doc_id for doc_id, one in bits if one is None or one.any()]

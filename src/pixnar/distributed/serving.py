@@ -29,8 +29,8 @@ from pixnar.distributed.sharded import Named, Sharded, ToldHit
 from pixnar.distributed.shards import Shards, is_shards
 from pixnar.index import Index
 from pixnar.runtime import CachedEncoder
+from pixnar.search.ranker import Stopwatch
 from pixnar.search.spelling import Neighbour
-from pixnar.search.stages import prepared
 from pixnar.serve import Settings, Shelf, make_app, make_server
 from pixnar.serve.backend import Holding
 from pixnar.serve.handlers import Job, Watch, unanswerable
@@ -253,7 +253,7 @@ class _Part:
                 with in_memory():
                     changed = self._part.table.refresh()
                 if changed:
-                    self._part.engine.warm_up()
+                    self._part.ranker.warm_up()
             except (PixnarError, OSError):
                 continue
 
@@ -333,7 +333,8 @@ class ShardedShelf:
         self._warm_up()
         self._parts.timeout = _SHARE * settings.limits.timeout_seconds
         if settings.cache:
-            self.index.index.encoder = CachedEncoder(self.index.index.encoder, settings.cache)
+            searcher = self.index.index.searcher
+            searcher.encoder = CachedEncoder(searcher.encoder, settings.cache)
 
     @property
     def name(self) -> str:
@@ -343,8 +344,9 @@ class ShardedShelf:
     def answers(self, jobs: Sequence[Job], watch: Watch | None = None) -> list[bytes | Exception]:
         """See `Holding`."""
         refused = unanswerable(self.index.index, jobs)
-        wanted = [False if id(job) in refused else job.spelling for job in jobs]
-        queries, lap = prepared(self.index.index, [job.text for job in jobs], wanted)
+        spelling = [False if id(job) in refused else job.options.spelling for job in jobs]
+        lap = Stopwatch()
+        queries = self.index.index.searcher.prepare([job.text for job in jobs], spelling, lap)
         done: list[bytes | Exception] = []
         for job, query in zip(jobs, queries, strict=True):
             try:
@@ -352,7 +354,7 @@ class ShardedShelf:
                     raise refused[id(job)]
                 if job.explain:
                     raise RefusedError(422, "explain: not offered by an index in parts; ask one that serves the whole")
-                hits = self.index.answered(query, job.k, job.wanted, job.threshold, lap)
+                hits = self.index.answered(query, job.options, lap)
                 told = {"query": job.text, "corrected": query.text if query.original else None}
                 done.append(to_json({**told, "hits": [*map(self._told, hits)], "explanation": None}))
             except Exception as error:  # one query's failure is not that of those it is answered with
@@ -365,12 +367,12 @@ class ShardedShelf:
     def facts(self) -> dict[str, Any]:
         """See `Holding`."""
         index, found = self.index.index, self._parts.facts()
-        fusion = index.engine.fusion
+        fusion = index.ranker.fusion
         return {
             "documents": sum(one["documents"] for one in found),
             "docids": sum(one["docids"] for one in found),
             "vocabulary": index.table.vocab_size,
-            "slots": index.engine.scorer.slots,
+            "slots": index.ranker.scorer.slots,
             "sources": ["docids"] if fusion is None else list(fusion.weights),
             "keys": sorted({*self.index.shards.keys}.union(*(one["keys"] for one in found))),
         }

@@ -13,10 +13,11 @@ from pixnar.distributed.part import Answer, Asked, Part, Told
 from pixnar.distributed.shards import Shards
 from pixnar.documents import Filter, parse
 from pixnar.index import Index
-from pixnar.index.index import equal_first, wanted_of
 from pixnar.search import DocumentHit, Hit
 from pixnar.search.hits import Tokens
-from pixnar.search.searcher import Laps, Query, Wanted
+from pixnar.search.options import SearchOptions
+from pixnar.search.ranker import Query, Stopwatch
+from pixnar.search.searcher import named_first
 from pixnar.search.spelling import Neighbour, Speller
 from pixnar.table.table import part_of
 
@@ -96,9 +97,9 @@ class Sharded:
     def __init__(self, shards: Shards, index: Index, parts: Parts) -> None:
         """`index` is the first part, opened as an index; of its docids nothing is read."""
         self.shards, self.index, self.parts = shards, index, parts
-        if index.engine.speller is not None:
-            speller = Speller(index.engine.speller.lexicon, _AddedWords(parts))
-            index.speller = lambda: speller
+        if index.ranker.speller is not None:
+            speller = Speller(index.ranker.speller.lexicon, _AddedWords(parts))
+            index.searcher.speller = lambda: speller
         self._count = len(shards.parts)
 
     @classmethod
@@ -130,37 +131,35 @@ class Sharded:
         spelling: bool | None = None,
     ) -> list[Hit]:
         """The k best documents; see `Index.search`."""
-        wanted = wanted_of(allow, forbid, where)
-        made = self.index.queries([query], spelling)[0]
-        return [one.hit for one in self.answered(made, k, wanted, threshold)]
+        options = SearchOptions(k=k, threshold=threshold, allow=allow, forbid=forbid, where=where, spelling=spelling)
+        prepared = self.index.queries([query], spelling)[0]
+        return [one.hit for one in self.answered(prepared, options)]
 
-    def answered(
-        self, query: Query, k: int, wanted: Wanted, threshold: float | None = None, lap: Laps | None = None
-    ) -> list[ToldHit]:
-        """The k best documents of a query, and what is known of them."""
-        lap, engine = lap or Laps(), self.index.engine
-        if wanted.beam:
+    def answered(self, query: Query, options: SearchOptions, lap: Stopwatch | None = None) -> list[ToldHit]:
+        """The best documents of a query, and what is known of them."""
+        lap, ranker, k = lap or Stopwatch(), self.index.ranker, options.k
+        if options.beam:
             raise PixnarError("a beam depends on the parts of an index: decode exactly, or search the whole index")
-        condition = parse(wanted.where) if isinstance(wanted.where, str) else wanted.where
-        scores = engine.scored(query)
+        condition = parse(options.where) if isinstance(options.where, str) else options.where
+        scores = ranker.scored(query)
         own = self.index.table.encode(query.text) if query.text else ()
-        depth = k if engine.fusion is None else max(engine.depth, k)
-        expanded = engine.expanded(query)
+        depth = k if ranker.fusion is None else max(ranker.depth, k)
+        expanded = ranker.expanded(query)
         lap("score")
         where = None if condition is None else condition.text
         asked = [
             Asked(query.text, own, query.pooled, scores, expanded, depth, *ids, where)
-            for ids in zip(self._by_part(wanted.allow), self._by_part(wanted.forbid), strict=True)
+            for ids in zip(self._by_part(options.allow), self._by_part(options.forbid), strict=True)
         ]
         answers = self.parts.answers(asked)
         if condition is not None:
             self._check(condition, answers)
         lap("parts")
-        rows = merged([answer.found for answer in answers], k, engine.fusion, depth)
+        rows = merged([answer.found for answer in answers], k, ranker.fusion, depth)
         named = {doc_id for answer in answers for doc_id in answer.named}
         if named and k:
-            rows = equal_first(rows, named, own, k)
-        told = self._told([row for row in rows if threshold is None or row.score >= threshold])
+            rows = named_first(rows, named, own, k)
+        told = self._told([row for row in rows if options.threshold is None or row.score >= options.threshold])
         lap("merge")
         return told
 

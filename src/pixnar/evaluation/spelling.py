@@ -20,7 +20,7 @@ def with_spelling(
     """
     index = retriever.index if isinstance(retriever, BeamSearch) else retriever
     if isinstance(index, Index):
-        index.corrects = spelling and index.engine.speller is not None
-    if not spelling or (isinstance(index, Index) and index.corrects):
+        index.searcher.corrects = spelling and index.ranker.speller is not None
+    if not spelling or (isinstance(index, Index) and index.searcher.corrects):
         return retriever
     return Corrected(retriever, Speller(Lexicon.of_corpus(corpus, words_of_tokenizers(folder), progress)))

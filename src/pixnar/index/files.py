@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pixnar.base.errors import FileFormatError
 from pixnar.base.storage import read_container, write_container
 from pixnar.scoring import Priors
+from pixnar.search.spelling import LEXICON as LEXICON
 from pixnar.search.units import Units
 
 DOCIDS = "docids"  # the docid table, with the vocabulary in it
@@ -27,7 +28,6 @@ BM25_FILE = "bm25.pixnar"
 VECTORS = "vectors.pixnar"  # of docids
 TEXT_FILE = "text.pixnar"  # vectors of the documents' text
 SHORTLIST = "shortlist.pixnar"
-LEXICON = "lexicon.pixnar"  # words of the corpus, for the spelling of queries
 
 _PRIORS_KIND, _UNITS_KIND, _VERSION = "priors", "units", 1
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pixnar.base.errors import FileFormatError, PixnarError
+from pixnar.base.errors import FileFormatError
 from pixnar.base.storage import in_memory
 from pixnar.documents import Filter
 from pixnar.index import manifest
-from pixnar.index.files import DOCIDS, ENCODER, HEAD, LEXICON
-from pixnar.index.opening import open_engine
+from pixnar.index.files import DOCIDS, ENCODER, HEAD
+from pixnar.index.opening import open_ranker
 from pixnar.runtime import HeadRows, QueryEncoder, TextEncoder
 from pixnar.scoring import ScoreRule
-from pixnar.search import DocumentHit, Generated, Hit
+from pixnar.search import Generated, Hit
 from pixnar.search.explain import explain
+from pixnar.search.options import SearchOptions
 from pixnar.search.query import Head, QueryScorer
-from pixnar.search.searcher import EVERYTHING, Engine, Query, Wanted
-from pixnar.search.spelling import Speller
-from pixnar.search.stages import prepared
+from pixnar.search.ranker import Query, Ranker
+from pixnar.search.searcher import Searcher
 from pixnar.table import DocidTable
 from pixnar.vocab import normalize
 
@@ -34,12 +34,11 @@ class Index:
     """
 
     def __init__(
-        self, folder: Path, content: dict[str, Any], engine: Engine, encoder: TextEncoder, rows: HeadRows
+        self, folder: Path, content: dict[str, Any], ranker: Ranker, encoder: TextEncoder, rows: HeadRows
     ) -> None:
-        self.folder, self.manifest, self.engine, self.encoder = folder, content, engine, encoder
+        self.folder, self.manifest = folder, content
         self.rows = rows  # the phrase rows as they are served
-        self.corrects = bool(content.get("spelling"))  # whether queries are corrected unless a search says otherwise
-        self.speller: Callable[[], Speller | None] = engine.current_speller
+        self.searcher = Searcher(encoder, ranker, corrects=bool(content.get("spelling")), where=folder)
 
     @classmethod
     def load(
@@ -86,7 +85,7 @@ class Index:
 
             encoder, head = encoder_on(device, where), rows_on(device, rows)
         rule = ScoreRule.from_dict(content["rule"])
-        engine = open_engine(
+        ranker = open_ranker(
             where,
             content | {"fusion": fusion},
             table,
@@ -97,13 +96,13 @@ class Index:
             shortlist=shortlist,
             warm_up=warm_up,
         )
-        slots = engine.scorer.slots
+        slots = ranker.scorer.slots
         if isinstance(encoder, QueryEncoder) and (encoder.width, encoder.slots) != (rows.dim, slots):
             raise FileFormatError(
                 f"{where / ENCODER} gives {encoder.slots} slots of {encoder.width} numbers, the other files have "
                 f"{slots} of {rows.dim}: copy or build the index again"
             )
-        return cls(where, content, engine, encoder, rows)
+        return cls(where, content, ranker, encoder, rows)
 
     @classmethod
     def from_hub(
@@ -148,10 +147,20 @@ class Index:
         DocidTable.check(self.folder / DOCIDS)
         return manifest.verify(self.folder)
 
+    @property
+    def ranker(self) -> Ranker:
+        """Everything a search needs beside the encoder."""
+        return self.searcher.ranker
+
+    @property
+    def encoder(self) -> TextEncoder:
+        """What reads queries."""
+        return self.searcher.encoder
+
     @cached_property
     def table(self) -> DocidTable:
         """The docid table."""
-        return self.engine.table
+        return self.ranker.table
 
     def search(
         self,
@@ -171,8 +180,10 @@ class Index:
         says whether words in neither the corpus nor the encoder's vocabulary are corrected; without it the index
         does what `fit` decided on dev.
         """
-        wishes: dict[str, Any] = {"threshold": threshold, "allow": allow, "forbid": forbid, "where": where}
-        return self.search_batch([query], k, **wishes, beam=beam, spelling=spelling)[0]
+        options = SearchOptions(
+            k=k, threshold=threshold, allow=allow, forbid=forbid, where=where, beam=beam, spelling=spelling
+        )
+        return self.searcher.search([query], options)[0]
 
     def search_batch(
         self,
@@ -189,32 +200,21 @@ class Index:
         """The k best documents of each query."""
         if isinstance(queries, str):
             raise TypeError("search_batch takes a list of queries; for one query use search")
-        wanted = wanted_of(allow, forbid, where, beam)
-        made = self.queries(queries, spelling)
-        found = self.engine.search(made, k, wanted)
-        return [self.hits(query, rows, k, wanted, threshold) for query, rows in zip(made, found, strict=True)]
+        options = SearchOptions(
+            k=k, threshold=threshold, allow=allow, forbid=forbid, where=where, beam=beam, spelling=spelling
+        )
+        return self.searcher.search(queries, options)
 
     def queries(self, texts: Sequence[str], spelling: bool | None = None) -> list[Query]:
         """Queries ready to be asked: normalised, corrected, encoded, with their shortlists."""
-        return prepared(self, texts, spelling)[0]
+        return self.searcher.prepare(texts, spelling)
 
     def asked(self, query: str, spelling: bool | None = None) -> str:
         """The text that a search looks for: the query in its normal form, its spelling corrected if that is wanted.
 
         ``index.asked("Rome  hotles")`` is "rome hotels" if the corpus has the word.
         """
-        text = normalize(query)
-        self.check_spelling(spelling)
-        speller = self.speller() if (self.corrects if spelling is None else spelling) else None
-        return text if speller is None else speller.correct(text)
-
-    def check_spelling(self, spelling: bool | None) -> None:
-        """Raise if spelling is to be corrected and there is no lexicon."""
-        if spelling and self.engine.speller is None:
-            raise PixnarError(
-                f"{self.folder} has no {LEXICON}, so spelling cannot be corrected: search without it, or fit again "
-                "with serve.spelling=auto"
-            )
+        return self.searcher.correct(normalize(query), spelling)
 
     def explain(
         self,
@@ -229,57 +229,23 @@ class Index:
         spelling: bool | None = None,
     ) -> dict[str, Any]:
         """How the answer comes about: clusters, shortlist, tokens of every slot, docids, sums, time per stage."""
-        return explain(self, query, k, wanted_of(allow, forbid, where, beam), threshold, spelling)
+        options = SearchOptions(
+            k=k, threshold=threshold, allow=allow, forbid=forbid, where=where, beam=beam, spelling=spelling
+        )
+        return explain(self.searcher, query, options)
 
     def generate(self, query: str, k: int = 10) -> list[Generated]:
-        """The k docids that the model says of a query, best first, with the tokens it says them in."""
-        made, engine, vocabulary = self.queries([query])[0], self.engine, self.table.vocabulary
-        rule = engine.scorer.rule
-        found = engine.decoder.docids(engine.scored(made), k, order=engine.scorer.order, length_norm=rule.length_power)
+        """The k docids that the model predicts for a query, best first, with their tokens."""
+        prepared, ranker, vocabulary = self.queries([query])[0], self.ranker, self.table.vocabulary
+        rule = ranker.scorer.rule
+        found = ranker.decoder.docids(
+            ranker.scored(prepared), k, order=ranker.scorer.order, length_norm=rule.length_power
+        )
+        texts = self.table.spellings([hit.tokens for hit in found.hits])
         return [
-            Generated(self.spelling(hit.tokens), hit.score, [vocabulary.token(v) for v in hit.tokens], hit.documents)
-            for hit in found.hits
+            Generated(text, hit.score, [vocabulary.token(v) for v in hit.tokens], hit.documents)
+            for text, hit in zip(texts, found.hits, strict=True)
         ]
-
-    def hits(
-        self,
-        query: Query,
-        rows: list[DocumentHit],
-        k: int,
-        wanted: Wanted,
-        threshold: float | None,
-    ) -> list[Hit]:
-        """Ranked documents as hits: those that the query names first, those below the threshold left out."""
-        rows = self._equal_first(query, rows, k, wanted)
-        return [
-            Hit(row.doc_id, row.score, self.spelling(row.tokens))
-            for row in rows
-            if threshold is None or row.score >= threshold
-        ]
-
-    def _equal_first(self, query: Query, rows: list[DocumentHit], k: int, wanted: Wanted) -> list[DocumentHit]:
-        """Documents that the query names word by word come first."""
-        named = self._allowed(self.equal(query), wanted)
-        return equal_first(rows, named, self.table.encode(query.text), k) if named and k else rows
-
-    def equal(self, query: Query) -> list[str]:
-        """The documents that a query names word by word."""
-        return self.table.named(self.table.encode(query.text)) if query.text else []
-
-    def _allowed(self, doc_ids: Iterable[str], wanted: Wanted) -> set[str]:
-        """Those that may be found."""
-        if wanted[:3] == EVERYTHING[:3]:
-            return set(doc_ids)
-        some = set(doc_ids) if wanted.allow is None else set(doc_ids) & set(wanted.allow)
-        snapshot = self.table.snapshot()
-        bits = {doc_id: snapshot.allowed([doc_id], wanted.forbid, wanted.where) for doc_id in some}
-        return {doc_id for doc_id, one in bits.items() if one is None or one.any()}
-
-    def spelling(self, tokens: tuple[int, ...]) -> str:
-        """A docid as it was written."""
-        if not tokens:
-            return ""
-        return self.table.spelling(tokens) or self.table.vocabulary.decode(tokens)
 
 
 class BeamSearch:
@@ -295,23 +261,3 @@ class BeamSearch:
     def search_batch(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
         """The same for many queries."""
         return self.index.search_batch(queries, k, beam=self.width)
-
-
-def equal_first(rows: list[DocumentHit], named: set[str], tokens: tuple[int, ...], k: int) -> list[DocumentHit]:
-    """Documents that the docid with these tokens names come first; those that were not found get the best score."""
-    inside = [row.doc_id for row in rows if row.doc_id in named]
-    top = rows[0].score if rows else 0.0
-    first = [DocumentHit(doc_id, top, tokens) for doc_id in inside + sorted(named - set(inside))]
-    return (first + [row for row in rows if row.doc_id not in named])[:k]
-
-
-def wanted_of(
-    allow: Iterable[str] | None, forbid: Iterable[str] | None, where: str | Filter | None, beam: int = 0
-) -> Wanted:
-    """What may be found, and how it is looked for."""
-    for name, given in (("allow", allow), ("forbid", forbid)):
-        if isinstance(given, str):
-            raise TypeError(f"{name} is one text: give a list of document ids")
-    if beam < 0:
-        raise PixnarError(f"a beam of width {beam}: give 1 or more, or 0 for exact decoding")
-    return Wanted(None if allow is None else list(allow), None if forbid is None else list(forbid), where, beam)

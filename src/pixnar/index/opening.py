@@ -34,12 +34,12 @@ from pixnar.runtime.shortlist import Shortlist
 from pixnar.scoring import Priors
 from pixnar.search.live import Encode
 from pixnar.search.query import QueryScorer
-from pixnar.search.searcher import BM25, DENSE, OWN, TEXT, Engine, needed_by
+from pixnar.search.ranker import BM25, DENSE, OWN, TEXT, Ranker, needed_by
 from pixnar.search.spelling import Lexicon, Speller
 from pixnar.table import DocidTable
 
 
-def open_engine(
+def open_ranker(
     where: Path,
     content: dict[str, Any],
     table: DocidTable,
@@ -50,11 +50,11 @@ def open_engine(
     threads: int = 2,
     shortlist: bool = True,
     warm_up: bool = False,
-) -> Engine:
-    """The engine of an index folder with this manifest and these phrase rows; `scorer` takes priors and log Z.
+) -> Ranker:
+    """The ranker of an index folder with this manifest and these phrase rows; `scorer` takes priors and log Z.
 
     `encode` is asked for the vectors of docids that were added after the fit. From now on a change of the table returns
-    when the sources of the engine count it.
+    when the sources of the ranker count it.
     """
     (priors, log_z), units = read_priors(where / PRIORS, verify=False), read_units(where / UNITS, verify=False)
     if len(priors.tokens) != table.vocab_size:
@@ -63,7 +63,7 @@ def open_engine(
     factors = None
     if made.rule.score == "composed":
         factors = DocidFactors.load(where / FACTORS, rows, made.slots)
-    engine = Engine(
+    ranker = Ranker(
         table,
         made,
         Ngrams(table.vocabulary),
@@ -78,25 +78,25 @@ def open_engine(
         encode=encode,
         speller=Speller(Lexicon.load(where / LEXICON, verify=False)) if (where / LEXICON).exists() else None,
     )
-    needed = needed_by(engine.fusion)
+    needed = needed_by(ranker.fusion)
     counted = {}
     if OWN in needed:
-        engine.evidence = DocumentEvidence.load(where / EVIDENCE, table.vocabulary, verify=False)
-        counted[EVIDENCE] = engine.evidence.n_units
+        ranker.evidence = DocumentEvidence.load(where / EVIDENCE, table.vocabulary, verify=False)
+        counted[EVIDENCE] = ranker.evidence.n_units
     if BM25 in needed:
-        engine.bm25 = Bm25.load(where / BM25_FILE, verify=False)
-        counted[BM25_FILE] = engine.bm25.n_documents
+        ranker.bm25 = Bm25.load(where / BM25_FILE, verify=False)
+        counted[BM25_FILE] = ranker.bm25.n_documents
     if DENSE in needed:
-        engine.vectors = DocidVectors.load(where / VECTORS, verify=False)
-        counted[VECTORS] = engine.vectors.n_documents
+        ranker.vectors = DocidVectors.load(where / VECTORS, verify=False)
+        counted[VECTORS] = ranker.vectors.n_documents
     if TEXT in needed:
-        engine.text = DocidVectors.load(where / TEXT_FILE, verify=False)
-        counted[TEXT_FILE] = engine.text.n_documents
+        ranker.text = DocidVectors.load(where / TEXT_FILE, verify=False)
+        counted[TEXT_FILE] = ranker.text.n_documents
     for name, documents in counted.items():
         if documents != len(units):
             raise FileFormatError(f"{where / name} is about {documents} documents, {UNITS} lists {len(units)}")
-    if engine.fusion is not None or engine.speller is not None:
-        table.prepare = engine.sources  # whoever changes docids makes the sources, not the next search
+    if ranker.fusion is not None or ranker.speller is not None:
+        table.prepare = ranker.sources  # whoever changes docids makes the sources, not the next search
     if warm_up:
-        engine.warm_up()
-    return engine
+        ranker.warm_up()
+    return ranker

@@ -18,7 +18,7 @@ from pixnar.evaluation.queries import Queries
 from pixnar.fusion.fuse import Fusion
 from pixnar.pipeline.tune import gather, ranked, tune_fusion, with_rule
 from pixnar.scoring import ScoreRule
-from pixnar.search.searcher import BM25, DENSE, TEXT, Candidates, Engine, Query
+from pixnar.search.ranker import BM25, DENSE, TEXT, Candidates, Query, Ranker
 
 Ints = NDArray[np.int64]
 
@@ -61,7 +61,7 @@ class CrossValidation:
 
     def __init__(
         self,
-        engine: Engine,
+        ranker: Ranker,
         queries: Sequence[Query],
         dev: Queries,
         rules: Sequence[ScoreRule],
@@ -69,11 +69,11 @@ class CrossValidation:
         progress: Progress | None = None,
     ) -> None:
         """`rules` are those of the folds of these queries; `known` are candidates that were gathered before."""
-        self._dev, self._folds, self._units = dev, folds(len(dev)), engine.unit_of
+        self._dev, self._folds, self._units = dev, folds(len(dev)), ranker.unit_of
         tables = dict(known)
         for rule in rules:
             if rule not in tables:
-                tables[rule] = gather(with_rule(engine, rule), queries, engine.depth, progress)
+                tables[rule] = gather(with_rule(ranker, rule), queries, ranker.depth, progress)
         self._tables = [tables[rule] for rule in rules]
         self._runs: dict[tuple[str, ...], list[list[str]]] = {}
 

@@ -18,7 +18,7 @@ from pixnar.runtime.encoder_folder import FP32, INT8, INT8_BLOCKS, choose_precis
 from pixnar.runtime.formats import Format
 from pixnar.runtime.quantize import quantize_onnx
 from pixnar.search.query import QueryScorer
-from pixnar.search.searcher import Engine
+from pixnar.search.ranker import Ranker
 
 LOSS = 0.005  # of dev MRR@10, relative: what 8-bit weights of the encoder may cost
 _QUERIES = 400
@@ -33,7 +33,7 @@ def write_rows(model: Nar, folder: Path, wish: Serve) -> HeadRows:
 
 def ship(
     model: Nar,
-    engine: Engine,
+    ranker: Ranker,
     dev: Queries,
     folder: Path,
     wish: Serve,
@@ -44,7 +44,7 @@ def ship(
     told = progress or (lambda *_: None)
     told("writing what is served", 0, 4)
     rows = write_rows(model, folder, wish)
-    served = engine.with_scorer(_served(engine.scorer, rows))
+    served = ranker.with_scorer(_served(ranker.scorer, rows))
     if served.factors is not None:
         served.factors.save(folder / FACTORS)
     some, home = dev.first(_QUERIES), folder / ENCODER
@@ -53,7 +53,7 @@ def ship(
     tried = {"auto": [INT8, INT8_BLOCKS] if len(some) else [], FP32: []}.get(wish.encoder, [wish.encoder])
     figures: dict[str, float] = {}
     if len(some):
-        figures["trained"] = _mrr(engine, some, *model.query_vectors(some.texts))
+        figures["trained"] = _mrr(ranker, some, *model.query_vectors(some.texts))
         figures[FP32] = _mrr(served, some, *QueryEncoder.load(home).query_vectors(some.texts))
     chosen = FP32
     for done, precision in enumerate(tried, 2):
@@ -78,7 +78,7 @@ def _served(scorer: QueryScorer, rows: HeadRows) -> QueryScorer:
     return QueryScorer(rows, scorer.log_z, scorer.priors, scorer.rule)
 
 
-def _mrr(engine: Engine, dev: Queries, x: Any, pooled: Any) -> float:
+def _mrr(ranker: Ranker, dev: Queries, x: Any, pooled: Any) -> float:
     """MRR@10 of whole searches."""
-    found = engine.search(engine.queries(dev.texts, x, pooled), 10)
+    found = ranker.search(ranker.queries(dev.texts, x, pooled))
     return mrr_at([[hit.doc_id for hit in hits] for hits in found], dev.relevant, 10)

@@ -65,8 +65,8 @@ from pixnar.runtime import QueryEncoder
 from pixnar.runtime.shortlist import Shortlist
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search import Decoder
-from pixnar.search.searcher import BM25, DENSE, EXPANSION, OWN, TEXT, Engine, Query, scorer_of
-from pixnar.search.searcher import DOCIDS as DOCID_SCORE
+from pixnar.search.ranker import BM25, DENSE, EXPANSION, OWN, TEXT, Query, Ranker, scorer_of
+from pixnar.search.ranker import DOCIDS as DOCID_SCORE
 from pixnar.search.units import Units
 from pixnar.table import DocidTable, build_table
 from pixnar.train.data import TrainingData
@@ -177,9 +177,9 @@ class _Fit:
         shortlist = self.shortlist(model, data)
         if not self.world.first:
             return self.report
-        engine, queries = self.engine(model, data, table, priors, dev, shortlist)
-        rule, fusions = self.choices(engine, queries, dev)
-        chosen, fusion = with_rule(engine, rule), fusions["all"]
+        ranker, queries = self.ranker(model, data, table, priors, dev, shortlist)
+        rule, fusions = self.choices(ranker, queries, dev)
+        chosen, fusion = with_rule(ranker, rule), fusions["all"]
         chosen.fusion = Fusion.from_dict(fusion) if fusion else None
         chosen.drop_unweighted()
         if len(dev) and self.recipe.fuse.margin:
@@ -387,10 +387,10 @@ class _Fit:
             nonlocal decoder
             x = x_of(current, some.texts, pooled)
             scorer = scorer_of(current, priors, rule)
-            engine = Engine(table, scorer, Ngrams(data.vocabulary), Units.of([]), made=decoder)
+            ranker = Ranker(table, scorer, Ngrams(data.vocabulary), Units.of([]), made=decoder)
             if rule.score != "composed":  # there the factors of docids change with the rows
-                decoder = engine.decoder
-            return docid_mrr(engine, engine.queries(some.texts, x, x[:, 0]), some.relevant)
+                decoder = ranker.decoder
+            return docid_mrr(ranker, ranker.queries(some.texts, x, x[:, 0]), some.relevant)
 
         home = self.work / "training"
         trained = train(
@@ -468,7 +468,7 @@ class _Fit:
             list_tokens(c, model.head, wish, len(x0)).save(path)
         self.world.wait()
 
-    def engine(
+    def ranker(
         self,
         model: Nar,
         data: TrainingData,
@@ -476,25 +476,25 @@ class _Fit:
         priors: Priors,
         dev: Queries,
         shortlist: Shortlist | None,
-    ) -> tuple[Engine, list[Query]]:
+    ) -> tuple[Ranker, list[Query]]:
         """Everything search needs, written to the index, and the dev queries ready to be asked."""
         write_priors(self.folder / PRIORS, priors, model.log_z.cpu().numpy())
         write_units(self.folder / UNITS, data.doc_ids)
         scorer = scorer_of(model, priors, start_rule(self.recipe))
-        engine = Engine(table, scorer, Ngrams(data.vocabulary), Units.of(data.doc_ids), shortlist)
-        engine.depth, engine.expansion = self.recipe.fuse.depth, self.recipe.evidence.expansion
+        ranker = Ranker(table, scorer, Ngrams(data.vocabulary), Units.of(data.doc_ids), shortlist)
+        ranker.depth, ranker.expansion = self.recipe.fuse.depth, self.recipe.evidence.expansion
         wanted = (self.corpus, data, self.folder, self.recipe, self.progress, self.features)
         sources = Sources(*wanted, echoes=self.named)
-        engine.evidence, engine.bm25, engine.vectors = sources.evidence(), sources.bm25(), sources.vectors()
-        engine.text = sources.text()
-        rows = sum(len(made.matrix) for made in (engine.vectors, engine.text) if made is not None)
-        engine.nearest = rows <= self.recipe.fuse.nearest
-        self.report.facts["nearest"] = engine.nearest
+        ranker.evidence, ranker.bm25, ranker.vectors = sources.evidence(), sources.bm25(), sources.vectors()
+        ranker.text = sources.text()
+        rows = sum(len(made.matrix) for made in (ranker.vectors, ranker.text) if made is not None)
+        ranker.nearest = rows <= self.recipe.fuse.nearest
+        self.report.facts["nearest"] = ranker.nearest
         if not len(dev):
             texts = _like_queries(data.docids)
-            return engine, engine.queries(texts, *model.query_vectors(texts))
+            return ranker, ranker.queries(texts, *model.query_vectors(texts))
         x, pooled = self._dev_vectors(model, dev)
-        return engine, engine.queries(dev.texts, x, pooled)
+        return ranker, ranker.queries(dev.texts, x, pooled)
 
     def _dev_vectors(self, model: Nar, dev: Queries) -> tuple[Floats, Floats]:
         if model.design == "mlp" and not self.recipe.train.fine_tune:
@@ -503,28 +503,28 @@ class _Fit:
         return model.query_vectors(dev.texts)
 
     def choices(
-        self, engine: Engine, queries: Sequence[Query], dev: Queries
+        self, ranker: Ranker, queries: Sequence[Query], dev: Queries
     ) -> tuple[ScoreRule, dict[str, dict[str, Any] | None]]:
         """The settings of the score and the weights of every fusion; both chosen on dev where the recipe lets them.
 
         All figures are cross-validated; what is shipped is then chosen on all queries.
         """
-        rule = engine.scorer.rule
+        rule = ranker.scorer.rule
         if not len(dev):
             self.say(
                 "no dev split: the recipe's own dials and fixed weights are used; real queries would choose better"
             )
-            if engine.shortlist is not None and rule.score == "composed" and not self.recipe.shortlist.k:
-                first = engine.shortlist
-                engine.shortlist = first.take(min(_UNJUDGED * first.k, len(first.c)))
-                queries = engine.listed(queries)
-            self._ship_shortlist(engine)
-            return rule, self._fixed(engine, queries)
+            if ranker.shortlist is not None and rule.score == "composed" and not self.recipe.shortlist.k:
+                first = ranker.shortlist
+                ranker.shortlist = first.take(min(_UNJUDGED * first.k, len(first.c)))
+                queries = ranker.listed(queries)
+            self._ship_shortlist(ranker)
+            return rule, self._fixed(ranker, queries)
         some = dev.first(self.recipe.scoring.tune_queries)  # the weights of a fusion are chosen on all
-        if engine.shortlist is not None and rule.score == "composed" and not self.recipe.shortlist.k:
-            queries = self._lists_of_a_query(engine, queries, some)
-        self._ship_shortlist(engine)
-        tuner, halves = RuleTuner(engine, queries[: len(some)], some, self.progress), folds(len(dev))
+        if ranker.shortlist is not None and rule.score == "composed" and not self.recipe.shortlist.k:
+            queries = self._lists_of_a_query(ranker, queries, some)
+        self._ship_shortlist(ranker)
+        tuner, halves = RuleTuner(ranker, queries[: len(some)], some, self.progress), folds(len(dev))
         rules = [rule] * len(halves)
         if self.recipe.scoring.tune:
             orders, start = self.recipe.scoring.order == "auto", rule
@@ -535,10 +535,10 @@ class _Fit:
             grid = COMPOSED_GRID if rule.score == "composed" else GRID
             dials = ", ".join(f"{name} {value}" for name, value in rule.to_dict().items() if name in (*grid, "scale"))
             self.say(f"score chosen on dev: {dials}")
-        self._compare_with_full(engine, queries, some, tuner, rules)
-        engine = with_rule(engine, rule)
-        tables = gather(engine, queries, engine.depth, self.progress)
-        crossed = CrossValidation(engine, queries, dev, rules, {rule: tables}, self.progress)
+        self._compare_with_full(ranker, queries, some, tuner, rules)
+        ranker = with_rule(ranker, rule)
+        tables = gather(ranker, queries, ranker.depth, self.progress)
+        crossed = CrossValidation(ranker, queries, dev, rules, {rule: tables}, self.progress)
         own, everything = _sources(tables[0].columns)
         if halves and self.recipe.fuse.margin:
             worth = crossed.worth(everything, self.recipe.fuse.margin)
@@ -552,7 +552,7 @@ class _Fit:
         fusions: dict[str, dict[str, Any] | None] = {}
         told = ("docids", "with evidence", "with fusion")
         for key, name, sources in zip(SOURCES, told, (own[:1], own, everything), strict=True):
-            fusion = tune_fusion(tables, dev, sources, engine.unit_of)
+            fusion = tune_fusion(tables, dev, sources, ranker.unit_of)
             self.report.dev[name] = crossed.summary(sources) if halves else {}
             figures = ", ".join(f"{key} {value:.3f}" for key, value in self.report.dev[name].items())
             if halves:
@@ -560,9 +560,9 @@ class _Fit:
             fusions[key] = None if list(fusion.weights) == [DOCID_SCORE] else fusion.to_dict()
         return rule, fusions
 
-    def _fixed(self, engine: Engine, queries: Sequence[Query]) -> dict[str, dict[str, Any] | None]:
+    def _fixed(self, ranker: Ranker, queries: Sequence[Query]) -> dict[str, dict[str, Any] | None]:
         """Fusions by fixed weights; docids stand in for queries to see how far scores spread."""
-        tables = gather(engine, queries, engine.depth, self.progress)
+        tables = gather(ranker, queries, ranker.depth, self.progress)
         own, everything = _sources(tables[0].columns)
         fusions: dict[str, dict[str, Any] | None] = dict.fromkeys(SOURCES)
         for key, sources in zip(SOURCES[1:], (own, everything), strict=True):
@@ -570,40 +570,40 @@ class _Fit:
                 fusions[key] = fixed_fusion(tables, {name: _WITHOUT_DEV[name] for name in sources}).to_dict()
         return fusions
 
-    def _lists_of_a_query(self, engine: Engine, queries: Sequence[Query], dev: Queries) -> Sequence[Query]:
+    def _lists_of_a_query(self, ranker: Ranker, queries: Sequence[Query], dev: Queries) -> Sequence[Query]:
         """Take as many lists a query as dev MRR@10 within 1 % needs; no shortlist where a fifth of V is not enough.
 
-        The engine is changed; the queries come back with their new tokens.
+        The ranker is changed; the queries come back with their new tokens.
         """
-        first = engine.shortlist
+        first = ranker.shortlist
         assert first is not None
         few = len(dev)
-        full = docid_mrr(engine.without_shortlist(), [q._replace(tokens=None) for q in queries[:few]], dev.relevant)
-        most = _MOST_LISTED * (engine.scorer.head.count - 1)
+        full = docid_mrr(ranker.without_shortlist(), [q._replace(tokens=None) for q in queries[:few]], dev.relevant)
+        most = _MOST_LISTED * (ranker.scorer.head.count - 1)
         for k in sorted({min(max(1, round(share * first.k)), len(first.c)) for share in _LISTS}):
-            engine.shortlist = first.take(k)
-            found = engine.listed(queries)
+            ranker.shortlist = first.take(k)
+            found = ranker.listed(queries)
             size = np.mean([0 if q.tokens is None else len(q.tokens) for q in found[:few]])
             if size > most:
                 break
-            if docid_mrr(engine, found[:few], dev.relevant) >= (1 - _LIST_LOSS) * full:
+            if docid_mrr(ranker, found[:few], dev.relevant) >= (1 - _LIST_LOSS) * full:
                 return found
         self.say("shortlist: a fifth of the vocabulary loses more than 1 % of MRR@10, so every token is scored")
-        engine.shortlist = None
-        return engine.listed(queries)
+        ranker.shortlist = None
+        return ranker.listed(queries)
 
-    def _ship_shortlist(self, engine: Engine) -> None:
+    def _ship_shortlist(self, ranker: Ranker) -> None:
         """Write the shortlist that the index searches with; an earlier run may have left another one."""
         path = self.folder / SHORTLIST
         path.unlink(missing_ok=True)
-        if engine.shortlist is not None:
-            engine.shortlist.save(path)
+        if ranker.shortlist is not None:
+            ranker.shortlist.save(path)
 
     def _compare_with_full(
-        self, engine: Engine, queries: Sequence[Query], dev: Queries, tuner: RuleTuner, rules: Sequence[ScoreRule]
+        self, ranker: Ranker, queries: Sequence[Query], dev: Queries, tuner: RuleTuner, rules: Sequence[ScoreRule]
     ) -> None:
         """What the shortlist costs: MRR@10 by docids with it and with every token scored, cross-validated."""
-        if engine.shortlist is None or not rules:
+        if ranker.shortlist is None or not rules:
             return
         cut, full = [], []
         for half, rule in zip(folds(len(queries)), rules, strict=True):
@@ -611,23 +611,23 @@ class _Fit:
             every = [queries[i]._replace(tokens=None) for i in measured.tolist()]
             relevant = [dev.relevant[i] for i in measured.tolist()]
             cut.append(tuner.ranks(rule)[measured])
-            full.append(docid_ranks(with_rule(engine, rule).without_shortlist(), every, relevant))
+            full.append(docid_ranks(with_rule(ranker, rule).without_shortlist(), every, relevant))
         size = float(np.mean([0 if q.tokens is None else len(q.tokens) for q in queries[: len(dev)]]))
-        share = size / (engine.scorer.head.count - 1)
+        share = size / (ranker.scorer.head.count - 1)
         reached = float(np.concatenate(cut).mean()), float(np.concatenate(full).mean())
         self.report.facts |= {"shortlist_share": share, "shortlist_mrr10": reached[0], "full_mrr10": reached[1]}
         self.say(
             f"shortlist: MRR@10 {reached[0]:.3f} with {share:.1%} of the vocabulary, {reached[1]:.3f} with all of it"
         )
 
-    def spelling(self, model: Nar, engine: Engine, dev: Queries) -> None:
+    def spelling(self, model: Nar, ranker: Ranker, dev: Queries) -> None:
         """The lexicon, where the recipe wants one, and whether queries are corrected by it."""
         wish = self.recipe.serve.spelling
         if wish == "off":
             return
         lexicon = write_lexicon(self.corpus, model.encoder.tokenizer.get_vocab(), self.folder, self.progress)
         encoder = QueryEncoder.load(self.folder / ENCODER)
-        self.report.facts["spelling"] = decide(wish, engine, encoder, lexicon, dev, self.say)
+        self.report.facts["spelling"] = decide(wish, ranker, encoder, lexicon, dev, self.say)
 
     def _tell_cut(self, data: TrainingData, slots: int) -> None:
         cut = float((data.tokens.lengths >= slots).mean())

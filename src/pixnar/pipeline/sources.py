@@ -16,7 +16,7 @@ from pixnar.fusion.vectors import DocidVectors, name_of
 from pixnar.index.files import BM25_FILE, EVIDENCE, TEXT_FILE, VECTORS
 from pixnar.model.features import FeatureCache
 from pixnar.recipe import Recipe
-from pixnar.search.searcher import BM25, DENSE, OWN, TEXT, needed_by
+from pixnar.search.ranker import BM25, DENSE, OWN, TEXT, needed_by
 from pixnar.train.data import TrainingData
 from pixnar.vocab import normalize
 

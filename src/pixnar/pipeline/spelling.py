@@ -13,7 +13,7 @@ from pixnar.evaluation.metrics import mrr_at
 from pixnar.evaluation.queries import Queries
 from pixnar.index.files import LEXICON
 from pixnar.runtime import TextEncoder
-from pixnar.search.searcher import Engine
+from pixnar.search.ranker import Ranker
 from pixnar.search.spelling import Lexicon, Speller, whole_words
 
 LOSS = 0.005  # of dev MRR@10 without typos, relative: what correcting may cost
@@ -30,7 +30,7 @@ def write_lexicon(corpus: Corpus, pieces: Iterable[str], folder: Path, progress:
 
 def decide(
     wish: str,
-    engine: Engine,
+    ranker: Ranker,
     encoder: TextEncoder,
     lexicon: Lexicon,
     dev: Queries,
@@ -47,7 +47,7 @@ def decide(
     misspelt = dev.first(_MISSPELT)
     typo = Perturbation(typos=1)
     texts = [typo.apply(text, one) for text, one in zip(misspelt.texts, misspelt.ids, strict=True)]
-    asked = _Asked(engine, encoder)
+    asked = _Asked(ranker, encoder)
     figures: dict[str, dict[str, float]] = {}
     speller = Speller(lexicon)
     for name, queries, given in (("clean", dev, dev.texts), ("one_typo", misspelt, texts)):
@@ -69,14 +69,14 @@ def decide(
 class _Asked:
     """Whole searches, each text once."""
 
-    def __init__(self, engine: Engine, encoder: TextEncoder) -> None:
-        self._engine, self._encoder = engine, encoder
+    def __init__(self, ranker: Ranker, encoder: TextEncoder) -> None:
+        self._engine, self._encoder = ranker, encoder
         self._known: dict[str, list[str]] = {}
 
     def mrr(self, texts: Sequence[str], queries: Queries) -> float:
         """MRR@10 of queries asked by these texts."""
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
         if new:
-            found = self._engine.search(self._engine.queries(new, *self._encoder.query_vectors(new)), 10)
+            found = self._engine.search(self._engine.queries(new, *self._encoder.query_vectors(new)))
             self._known |= {text: [hit.doc_id for hit in hits] for text, hits in zip(new, found, strict=True)}
         return mrr_at([self._known[text] for text in texts], queries.relevant, 10)

@@ -66,7 +66,7 @@ def sweep_index(
     dev = read_queries(source, "dev", queries)
     if not len(dev):
         raise CorpusError(f"{source.name} has no dev split: a sweep needs judged queries")
-    model, engine = model_of(Path(index)), opened.engine
+    model, ranker = model_of(Path(index)), opened.ranker
     trained = opened.manifest["recipe"]["train"]
     passages, typos = int(trained.get("passages", 0)), float(trained.get("typos", 0.0))
     data = TrainingData.read(source, opened.table.vocabulary, progress, passages=passages, typos=typos)
@@ -75,16 +75,16 @@ def sweep_index(
         features = FeatureCache(model.encoder, default_cache() / "features", precision=precision)
         data.vectors = features.vectors(data.inputs, progress)
     x, pooled = model.query_vectors(dev.texts)
-    asked = engine.queries(dev.texts, x, pooled)
-    full = docid_mrr(engine, asked, dev.relevant)
+    asked = ranker.queries(dev.texts, x, pooled)
+    full = docid_mrr(ranker, asked, dev.relevant)
 
     def quality(chooser: Chooser) -> float:
         cut = [query._replace(tokens=chooser.tokens(query.x[0], query.own)) for query in asked]
-        engine.shortlist = chooser  # type: ignore[assignment]
+        ranker.shortlist = chooser  # type: ignore[assignment]
         try:
-            return docid_mrr(engine, cut, dev.relevant)
+            return docid_mrr(ranker, cut, dev.relevant)
         finally:
-            engine.shortlist = None
+            ranker.shortlist = None
 
     def cost(chooser: Chooser) -> float:
         """Milliseconds a query, each the best of three."""
@@ -93,13 +93,13 @@ def sweep_index(
             runs = []
             for _ in range(3):
                 began = time.perf_counter()
-                engine.scorer.one(query.x, query.own, chooser.tokens(query.x[0], query.own))
+                ranker.scorer.one(query.x, query.own, chooser.tokens(query.x[0], query.own))
                 runs.append((time.perf_counter() - began) * 1e3)
             times.append(min(runs))
         return float(np.mean(times))
 
     x0, targets = examples(model, data, 0)
-    composed = engine.scorer.rule.score == "composed"
+    composed = ranker.scorer.rule.score == "composed"
     head = standardised(model.head, x0) if composed else model.head
     m, r, _ = defaults(len(data.vocabulary), len(x0))
     vectors = []

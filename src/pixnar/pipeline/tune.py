@@ -15,7 +15,7 @@ from pixnar.fusion.fuse import Fusion, choose, without_dev
 from pixnar.fusion.ranking import best
 from pixnar.scoring import ScoreRule
 from pixnar.search import SlotScores
-from pixnar.search.searcher import Candidates, Engine, Query
+from pixnar.search.ranker import Candidates, Query, Ranker
 
 Floats = NDArray[np.float32]
 
@@ -43,19 +43,19 @@ COMPOSED_GRID: dict[str, tuple[dict[str, object], ...]] = {
 _GAIN = 0.002  # relative: what a change must bring to be taken
 
 
-def with_rule(engine: Engine, rule: ScoreRule) -> Engine:
-    """The same engine under another rule."""
-    return engine.with_scorer(engine.scorer.with_rule(rule))
+def with_rule(ranker: Ranker, rule: ScoreRule) -> Ranker:
+    """The same ranker under another rule."""
+    return ranker.with_scorer(ranker.scorer.with_rule(rule))
 
 
-def docid_mrr(engine: Engine, queries: Sequence[Query], relevant: Sequence[set[str]]) -> float:
+def docid_mrr(ranker: Ranker, queries: Sequence[Query], relevant: Sequence[set[str]]) -> float:
     """MRR@10 by docids alone."""
-    return float(docid_ranks(engine, queries, relevant).mean())
+    return float(docid_ranks(ranker, queries, relevant).mean())
 
 
-def docid_ranks(engine: Engine, queries: Sequence[Query], relevant: Sequence[set[str]]) -> NDArray[np.float64]:
+def docid_ranks(ranker: Ranker, queries: Sequence[Query], relevant: Sequence[set[str]]) -> NDArray[np.float64]:
     """Reciprocal ranks at 10 by docids alone, query by query."""
-    found = engine.spread(lambda scores: [hit.doc_id for hit in engine.decode(scores, 10)], engine.slot_scores(queries))
+    found = ranker.spread(lambda scores: [hit.doc_id for hit in ranker.decode(scores, 10)], ranker.slot_scores(queries))
     return reciprocal_ranks(found, relevant, 10)
 
 
@@ -63,9 +63,9 @@ class RuleTuner:
     """Chooses the settings of the score by MRR@10 of docids; remembers what every rule reaches, query by query."""
 
     def __init__(
-        self, engine: Engine, queries: Sequence[Query], dev: Queries, progress: Progress | None = None
+        self, ranker: Ranker, queries: Sequence[Query], dev: Queries, progress: Progress | None = None
     ) -> None:
-        self._engine, self._queries, self._dev, self._progress = engine, queries, dev, progress
+        self._engine, self._queries, self._dev, self._progress = ranker, queries, dev, progress
         self._ranks: dict[ScoreRule, NDArray[np.float64]] = {}
 
     def ranks(self, rule: ScoreRule) -> NDArray[np.float64]:
@@ -104,19 +104,19 @@ class RuleTuner:
         return rule
 
 
-def gather(engine: Engine, queries: Sequence[Query], depth: int, progress: Progress | None = None) -> list[Candidates]:
+def gather(ranker: Ranker, queries: Sequence[Query], depth: int, progress: Progress | None = None) -> list[Candidates]:
     """Candidates of each query with the scores of every source."""
     done = 0
 
     def one(pair: tuple[Query, SlotScores]) -> Candidates:
         nonlocal done
-        found = engine.candidates(*pair, depth)
+        found = ranker.candidates(*pair, depth)
         done += 1
         if progress:
             progress("scoring dev queries", done, len(queries))
         return found
 
-    return engine.spread(one, zip(queries, engine.slot_scores(queries), strict=True))
+    return ranker.spread(one, zip(queries, ranker.slot_scores(queries), strict=True))
 
 
 def tune_fusion(tables: Sequence[Candidates], dev: Queries, sources: Sequence[str], units: dict[str, int]) -> Fusion:

@@ -1,75 +1,68 @@
-"""How an index came to its answer: clusters, shortlist, tokens of every slot, paths, docids, sources, and time."""
+"""The explanation of a search: clusters, shortlist, tokens of every slot, paths, docids, sources, and time."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.fusion.ranking import best
 from pixnar.search import Hit
-from pixnar.search.score_breakdown import Sums, alone, contributions
-from pixnar.search.searcher import DOCIDS, Candidates, Query, Wanted
-from pixnar.search.stages import answered, prepared
-
-if TYPE_CHECKING:
-    from pixnar.index.index import Index
+from pixnar.search.options import SearchOptions
+from pixnar.search.ranker import DOCIDS, Candidates, Query, Ranker, Stopwatch
+from pixnar.search.score_breakdown import ScoreBreakdown, alone, contributions
+from pixnar.search.searcher import Searcher
 
 _TOKENS = 8  # of a slot, best first
 _OF_LIST = 5  # of a cluster's list
 _EXPECTED = 20
 
 
-def explain(
-    index: Index,
-    text: str,
-    k: int,
-    wanted: Wanted,
-    threshold: float | None = None,
-    spelling: bool | None = None,
-) -> dict[str, Any]:
-    """All of it, ready for JSON."""
-    engine, vocabulary = index.engine, index.table.vocabulary
-    engine.warm_up()
-    queries, lap = prepared(index, [text], spelling)
-    query = queries[0]
-    scores, hits = answered(index, query, k, wanted, threshold, lap)
-    size = engine.scorer.head.count - 1
-    tokens, gains = engine.scorer.expansion(query.x, _EXPECTED, query.tokens)
+def explain(searcher: Searcher, text: str, options: SearchOptions) -> dict[str, Any]:
+    """An explanation of one search, ready for JSON."""
+    ranker, vocabulary = searcher.ranker, searcher.ranker.table.vocabulary
+    ranker.warm_up()
+    lap = Stopwatch()
+    query = searcher.prepare([text], options.spelling, lap)[0]
+    scores, hits = searcher.answer(query, options, lap)
+    size = ranker.scorer.head.count - 1
+    tokens, gains = ranker.scorer.expansion(query.x, _EXPECTED, query.tokens)
     order = best(gains, _EXPECTED)
-    found = None if wanted.beam else engine.candidates(query, scores, max(k, engine.depth), wanted)
+    found = None if options.beam else ranker.candidates(query, scores, max(options.k, ranker.depth), options)
     ids = np.append(np.arange(size) if query.tokens is None else query.tokens.astype(np.int64), size)
-    logits = engine.scorer.head.logits(query.x, ids)
-    sums = Sums(index, query, scores, wanted, ids, logits)
+    logits = ranker.scorer.head.logits(query.x, ids)
+    sums = ScoreBreakdown(ranker, query, scores, options, ids, logits)
     return {
         "query": query.text,
         "corrected_from": query.original or None,
         "tokens": [vocabulary.token(int(v)) for v in vocabulary.encode(query.text)],
         "own": [vocabulary.token(int(v)) for v in query.own],
-        "clusters": _clusters(index, query),
+        "clusters": _clusters(ranker, query),
         "shortlist": len(ids) - 1,
         "vocabulary": size,
-        "slots": _slots(index, ids, logits),
+        "slots": _slots(ranker, ids, logits),
         "expected": [[vocabulary.token(int(tokens[i])), float(gains[i])] for i in order],
         "paths": sums.paths(),
-        "hits": _hits(index, query, hits, found, sums),
-        "weights": {} if engine.fusion is None or wanted.beam else dict(engine.fusion.weights),
-        "beam": wanted.beam,
-        "rule": engine.scorer.rule.to_dict(),
+        "hits": _hits(searcher, query, hits, found, sums),
+        "weights": {} if ranker.fusion is None or options.beam else dict(ranker.fusion.weights),
+        "beam": options.beam,
+        "rule": ranker.scorer.rule.to_dict(),
         "microseconds": {stage: round(time, 1) for stage, time in lap.spent.items()},
     }
 
 
-def _hits(index: Index, query: Query, hits: list[Hit], found: Candidates | None, sums: Sums) -> list[dict[str, Any]]:
+def _hits(
+    searcher: Searcher, query: Query, hits: list[Hit], found: Candidates | None, sums: ScoreBreakdown
+) -> list[dict[str, Any]]:
     """Each hit with its docids and what its score is made of; after a beam, which finds no candidates, docids alone.
 
     `placed` says that a score is not the sum of its parts: "equal", the query is a docid of the document, which puts it
     first.
     """
     place = {} if found is None else {doc_id: i for i, doc_id in enumerate(found.doc_ids)}
-    added = [] if found is None else contributions(index, found)
-    equal = set(index.equal(query))
+    added = [] if found is None else contributions(searcher.ranker, found)
+    equal = set(searcher.named(query))
     told = []
     for hit in hits:
         docids, document = sums.document(hit.doc_id)
@@ -94,9 +87,9 @@ def _hits(index: Index, query: Query, hits: list[Hit], found: Candidates | None,
     return told
 
 
-def _clusters(index: Index, query: Query) -> list[dict[str, Any]]:
+def _clusters(ranker: Ranker, query: Query) -> list[dict[str, Any]]:
     """The clusters whose lists make the shortlist, nearest first, and what their lists begin with."""
-    shortlist, vocabulary = index.engine.shortlist, index.table.vocabulary
+    shortlist, vocabulary = ranker.shortlist, ranker.table.vocabulary
     if shortlist is None:
         return []
     return [
@@ -109,9 +102,9 @@ def _clusters(index: Index, query: Query) -> list[dict[str, Any]]:
     ]
 
 
-def _slots(index: Index, ids: NDArray[np.int64], logits: NDArray[np.float32]) -> list[list[list[Any]]]:
+def _slots(ranker: Ranker, ids: NDArray[np.int64], logits: NDArray[np.float32]) -> list[list[list[Any]]]:
     """Of every slot, slot 0 first, the likeliest tokens with their probabilities; the end of a docid is ⏹."""
-    vocabulary, end = index.table.vocabulary, int(ids[-1])
+    vocabulary, end = ranker.table.vocabulary, int(ids[-1])
     chances = np.exp(logits - logits.max(1, keepdims=True))
     chances /= chances.sum(1, keepdims=True)
     told = []

@@ -1,19 +1,17 @@
-"""How scores add up: a docid's from its tokens, a document's from its docids, a hit's from what is fused."""
+"""Score breakdown: a docid's score by its tokens, a document's by its docids, a hit's by its sources."""
 
 from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.search import Decoded, DocidHit, SlotScores
-from pixnar.search.searcher import DOCIDS, Candidates, Query, Wanted
-
-if TYPE_CHECKING:
-    from pixnar.index.index import Index
+from pixnar.search.options import SearchOptions
+from pixnar.search.ranker import DOCIDS, Candidates, Query, Ranker
 
 Floats = NDArray[np.float32]
 Tokens = tuple[int, ...]
@@ -23,8 +21,8 @@ _PATHS = 20
 _NAMED = 3  # of the documents that a path names
 
 
-class Sums:
-    """What the scores of one query are made of.
+class ScoreBreakdown:
+    """The parts of one query's scores.
 
     `ids` are the tokens that were scored, ascending, and `logits` [s + 1, n] theirs in every slot; both may go on with
     the end of a docid.
@@ -32,16 +30,16 @@ class Sums:
 
     def __init__(
         self,
-        index: Index,
+        ranker: Ranker,
         query: Query,
         scores: SlotScores,
-        wanted: Wanted,
+        options: SearchOptions,
         ids: NDArray[np.int64],
         logits: Floats,
     ) -> None:
-        self._index, self._scores, self._wanted, self._ids = index, scores, wanted, ids
+        self._ranker, self._scores, self._options, self._ids = ranker, scores, options, ids
         self._own = set(query.own.tolist())
-        scorer = index.engine.scorer
+        scorer = ranker.scorer
         self._rule, self._floors, self._slots = scorer.rule, scorer.floors, scorer.slots
         if self._rule.score == "composed":
             bias = scorer.head.bias
@@ -80,7 +78,7 @@ class Sums:
         }
 
     def _factor(self, tokens: Tokens) -> float:
-        factors = self._index.engine.factors
+        factors = self._ranker.factors
         return 1.0 if factors is None else factors.of(tokens)
 
     def document(self, doc_id: str) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
@@ -88,17 +86,17 @@ class Sums:
 
         A beam knows only the docids it came across, and takes the best of them.
         """
-        if self._wanted.beam:
+        if self._options.beam:
             hits = [hit for hit in self._best.hits if doc_id in hit.documents]
             scores = [hit.score for hit in hits]
             top = [hit.tokens for hit in hits[:_DOCIDS]]
         else:
-            found = self._found(self._index.table.pairs, Wanted([doc_id]))
+            found = self._found(self._ranker.table.pairs, SearchOptions(allow=[doc_id]))
             scores = found.scores.tolist()
             top = [found.tokens(i) for i in range(min(_DOCIDS, len(scores)))]
         if not scores:
             return [], None
-        aggregate = "max" if self._wanted.beam else self._rule.aggregate
+        aggregate = "max" if self._options.beam else self._rule.aggregate
         most = {"max": 1, "logsumexp": len(scores)}.get(str(aggregate), aggregate)
         counted = scores[: int(most)]
         others = math.log(math.fsum(math.exp(score - counted[0]) for score in counted))
@@ -108,39 +106,40 @@ class Sums:
 
     def paths(self) -> list[dict[str, Any]]:
         """The best docids of all that may be found: the ways through the trie that survived."""
+        hits = self._best.hits[:_PATHS]
         return [
             {
-                "docid": self._index.spelling(hit.tokens),
+                "docid": text,
                 "score": hit.score,
                 "parts": self.docid(hit.tokens),
                 "documents": len(hit.documents),
                 "doc_ids": list(hit.documents[:_NAMED]),
             }
-            for hit in self._best.hits[:_PATHS]
+            for hit, text in zip(hits, self._ranker.table.spellings([hit.tokens for hit in hits]), strict=True)
         ]
 
     @cached_property
     def _best(self) -> Decoded[DocidHit]:
-        return self._found(_PATHS, self._wanted)
+        return self._found(_PATHS, self._options)
 
-    def _found(self, k: int, wanted: Wanted) -> Decoded[DocidHit]:
-        engine = self._index.engine
-        if wanted.beam:
-            return engine.beam(self._scores, wanted)
-        return engine.decoder.docids(
+    def _found(self, k: int, options: SearchOptions) -> Decoded[DocidHit]:
+        ranker = self._ranker
+        if options.beam:
+            return ranker.beam(self._scores, options)
+        return ranker.decoder.docids(
             self._scores,
             k,
-            order=engine.scorer.order,
+            order=ranker.scorer.order,
             length_norm=self._rule.length_power,
-            allow=wanted.allow,
-            forbid=wanted.forbid,
-            where=wanted.where,
+            allow=options.allow,
+            forbid=options.forbid,
+            where=options.where,
         )
 
     def _told(self, tokens: Tokens, score: float) -> dict[str, Any]:
-        vocabulary = self._index.table.vocabulary
+        vocabulary = self._ranker.table.vocabulary
         return {
-            "docid": self._index.spelling(tokens),
+            "docid": self._ranker.table.spellings([tokens])[0],
             "score": score,
             "tokens": [[vocabulary.token(v), self.worth(v)] for v in tokens],
             "parts": self.docid(tokens),
@@ -152,7 +151,7 @@ class Sums:
         named = self._named(v)
         score = float(named[place] if self._rule.order == "slots" and counts else named.max()) if counts else -math.inf
         return {
-            "token": self._index.table.vocabulary.token(v),
+            "token": self._ranker.table.vocabulary.token(v),
             "own": v in self._own,
             "slot": self._slot(place, v) if score > floor else None,
             "score": max(score, floor) if counts else 0.0,
@@ -187,12 +186,12 @@ def alone(score: float) -> list[dict[str, Any]]:
     return [{"source": DOCIDS, "value": score, "weight": 1.0, "scale": 1.0, "known": True, "score": score}]
 
 
-def contributions(index: Index, found: Candidates) -> list[list[dict[str, Any]]]:
+def contributions(ranker: Ranker, found: Candidates) -> list[list[dict[str, Any]]]:
     """For each candidate what every source adds to its score: weight × value / scale.
 
     Where a source says nothing of a document, that is as if it said its lowest value for the query (`known` is false).
     """
-    fusion = index.engine.fusion
+    fusion = ranker.fusion
     if fusion is None:
         return [alone(value) for value in found.columns[DOCIDS].tolist()]
     rows: list[list[dict[str, Any]]] = [[] for _ in found.doc_ids]

@@ -1,411 +1,121 @@
-"""From queries to ranked documents: decode, gather what else speaks for the candidates, and add it up."""
+"""The searcher: from the text of a query to hits, through the stages that every search goes through.
+
+The stages: spelling, tokenise, encode, shortlist, score, decode, evidence, fuse, map.
+"""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import InitVar, dataclass, replace
-from functools import cached_property
-from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pixnar.base.errors import FileFormatError
-from pixnar.documents import Filter
-from pixnar.fusion.bm25 import Bm25
-from pixnar.fusion.fuse import Fusion
-from pixnar.fusion.lexical import DocumentEvidence
-from pixnar.fusion.ngrams import Ngrams
-from pixnar.fusion.ranking import best
-from pixnar.fusion.vectors import NO_DOCID, DocidVectors
-from pixnar.runtime import HeadRows
-from pixnar.runtime.factors import DocidFactors
-from pixnar.scoring import Priors, ScoreRule
-from pixnar.search import Decoded, Decoder, DocidHit, DocumentHit, SlotScores
-from pixnar.search.live import Encode, LiveSources, Sources
-from pixnar.search.query import ArrayHead, QueryScorer
-from pixnar.search.spelling import Speller
-from pixnar.search.units import Units
-from pixnar.table import DocidTable
-from pixnar.table.difference import Difference
-
-if TYPE_CHECKING:
-    from pixnar.model.nar import Nar
-    from pixnar.runtime.shortlist import Shortlist
-
-Floats = NDArray[np.float32]
-
-_AT_ONCE = 16  # items of each thread
-DOCIDS, OWN, EXPANSION, DENSE, TEXT, BM25 = "docids", "own", "expansion", "dense", "text", "bm25"
+from pixnar.base.errors import PixnarError
+from pixnar.runtime import CachedEncoder, QueryEncoder, TextEncoder
+from pixnar.search.hits import DocumentHit, Hit
+from pixnar.search.options import ANYTHING, SearchOptions
+from pixnar.search.ranker import Query, Ranker, Stopwatch
+from pixnar.search.scores import SlotScores
+from pixnar.search.spelling import LEXICON, Speller
+from pixnar.vocab import normalize
 
 
-class Query(NamedTuple):
-    """A query on its way: normalised text, slot vectors, pooled vector, own n-grams, shortlist.
+class Searcher:
+    """An encoder and a ranker. `search` is what `Index`, explain, the HTTP server and shards are made of.
 
-    `original` is the normalised text as it was asked, if its spelling was corrected; else it is empty.
+    A query that equals a docid finds that docid's documents first, whatever the model predicts.
     """
 
-    text: str
-    x: Floats
-    pooled: Floats
-    own: NDArray[np.uint32]
-    tokens: NDArray[np.uint32] | None
-    original: str = ""
+    def __init__(self, encoder: TextEncoder, ranker: Ranker, *, corrects: bool = False, where: Path | str = "") -> None:
+        """`corrects`: spelling is corrected unless a search says otherwise. `where` names the index in errors."""
+        self.encoder, self.ranker, self.corrects, self.where = encoder, ranker, corrects, where
+        self.speller: Callable[[], Speller | None] = ranker.current_speller
 
+    def search(self, texts: Sequence[str], options: SearchOptions = ANYTHING) -> list[list[Hit]]:
+        """The best documents of each query."""
+        queries = self.prepare(texts, options.spelling)
+        ranked = self.ranker.search(queries, options)
+        return [self.hits(query, rows, options) for query, rows in zip(queries, ranked, strict=True)]
 
-class Expanded(NamedTuple):
-    """Tokens that a model expects in a good document, and how much likelier it finds each than it is anywhere."""
-
-    tokens: NDArray[np.int64]
-    gains: Floats
-
-
-class Top(NamedTuple):
-    """The units that a source scores highest, best first, and their scores, all above 0."""
-
-    units: NDArray[np.int64]
-    scores: Floats
-
-
-class Candidates(NamedTuple):
-    """Documents that may answer a query, with a column of scores per source; `places` are where decoding has them.
-
-    `tops` are the best units of each source that scores all documents, whether or not they may be found.
-    """
-
-    doc_ids: list[str]
-    columns: dict[str, Floats]
-    places: list[tuple[Decoded[DocumentHit], int]]
-    units: NDArray[np.int64]
-    tops: dict[str, Top]
-    sources: Sources
-
-    def hit(self, number: int, score: float) -> DocumentHit:
-        """One of them with its best docid."""
-        decoded, place = self.places[number]
-        return DocumentHit(self.doc_ids[number], score, decoded.tokens(place))
-
-
-class Laps:
-    """Microseconds spent in each stage since the last one ended."""
-
-    def __init__(self) -> None:
-        self.spent: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def __call__(self, stage: str) -> None:
-        """The stage ends now."""
-        now = time.perf_counter()
-        self.spent[stage] = self.spent.get(stage, 0.0) + (now - self._last) * 1e6
-        self._last = now
-
-
-class Wanted(NamedTuple):
-    """What may be found, and whether a beam of some width looks for it; without one decoding is exact."""
-
-    allow: Iterable[str] | None = None
-    forbid: Iterable[str] | None = None
-    where: str | Filter | None = None
-    beam: int = 0
-
-
-EVERYTHING = Wanted()
-
-
-def needed_by(fusion: Fusion | None) -> set[str]:
-    """The sources that a fusion cannot do without: OWN for the evidence, whatever it is asked for, and the others."""
-    weights = set() if fusion is None else set(fusion.weights)
-    return (weights & {BM25, DENSE, TEXT}) | ({OWN} if weights & {OWN, EXPANSION} else set())
-
-
-def scorer_of(model: Nar, priors: Priors, rule: ScoreRule) -> QueryScorer:
-    """A scorer over a model's own arrays."""
-    return QueryScorer(ArrayHead(*model.head.arrays()), model.log_z.cpu().numpy(), priors, rule)
-
-
-def factors_of(scorer: QueryScorer, table: DocidTable) -> DocidFactors:
-    """The factors of a table's docids under the composed score, by the scorer's own phrase rows."""
-    head = scorer.head
-    if isinstance(head, ArrayHead):
-        head = HeadRows.build(head.rows, format="float32")
-    if not isinstance(head, HeadRows):
-        raise ValueError("the factors of docids need phrase rows of the native core")
-    return DocidFactors.build(head, table.snapshot().table, scorer.slots)
-
-
-@dataclass
-class Engine:
-    """Everything a search needs beside the encoder."""
-
-    table: DocidTable
-    scorer: QueryScorer
-    ngrams: Ngrams
-    units: Units  # documents in the order that evidence, vectors and BM25 count them
-    shortlist: Shortlist | None = None
-    evidence: DocumentEvidence | None = None
-    vectors: DocidVectors | None = None
-    bm25: Bm25 | None = None
-    text: DocidVectors | None = None
-    fusion: Fusion | None = None
-    depth: int = 200
-    expansion: int = 200
-    threads: int = 2
-    nearest: bool = True  # the documents with the nearest vectors are candidates; else vectors only re-rank
-    encode: Encode | None = None  # for docids that are added later, where dense vectors count
-    speller: Speller | None = None
-    factors: DocidFactors | None = None  # of docids under the composed score; made from the scorer's rows if not given
-    made: InitVar[Decoder | None] = None  # for these slots, floors and factors; its first use reads the whole table
-
-    def __post_init__(self, made: Decoder | None) -> None:
-        slots, floor = self.scorer.slots, self.scorer.floors
-        composed = self.scorer.rule.score == "composed"
-        if not composed:
-            self.factors = None
-        elif self.factors is None:
-            self.factors = factors_of(self.scorer, self.table)
-        self.decoder = made or Decoder(self.table, slots=slots, floor=floor, factors=self.factors, warm_up=False)
-        self._lock = threading.Lock()
-        self._live: LiveSources | None = None
-        self._ready: list[tuple[Difference, Sources]] = []  # the latest two, never changed in place
-
-    def drop_unweighted(self) -> None:
-        """Leave out what the fusion gives no weight, as a search of the index does."""
-        needed = needed_by(self.fusion)
-        self.evidence = self.evidence if OWN in needed else None
-        self.bm25 = self.bm25 if BM25 in needed else None
-        self.vectors = self.vectors if DENSE in needed else None
-        self.text = self.text if TEXT in needed else None
-
-    def warm_up(self) -> None:
-        """Do now what the first query would do: bound the score of every docid, and count those that changed."""
-        self.decoder.warm_up()
-        self.sources(self.table.snapshot().difference)
-
-    def sources(self, difference: Difference) -> Sources:
-        """What speaks for documents beside their docids, after some changes to the docid table.
-
-        Two states are kept: searches go on with the old one, without waiting, while the new one is made.
-        """
-        if not difference:
-            return Sources(self.units, self.evidence, self.bm25, self.vectors, self.text, self.speller)
-        for known, sources in self._ready:
-            if known is difference:
-                return sources
-        with self._lock:
-            made = next((sources for known, sources in self._ready if known == difference), None)
-            if made is None:
-                if self._live is None:
-                    built = (self.units, self.evidence, self.bm25, self.vectors, self.text)
-                    self._live = LiveSources(*built, self.ngrams.vocabulary, self.encode, self.speller)
-                made = self._live.after(difference)
-            others = [pair for pair in self._ready if pair[1] is not made]
-            self._ready = [(difference, made), *others[:1]]
-            return made
-
-    def current_speller(self) -> Speller | None:
-        """What corrects queries, with the words of all docids that were added so far; None without a lexicon."""
-        return None if self.speller is None else self.sources(self.table.snapshot().difference).speller
-
-    @cached_property
-    def unit_of(self) -> dict[str, int]:
-        """The unit of every document, for those who ask for most of them; made when first asked for."""
-        return {doc_id: i for i, doc_id in enumerate(self.units)}
-
-    def with_scorer(self, scorer: QueryScorer) -> Engine:
-        """The same with another scorer; the decoder stays where it may."""
-        mine, other = self.scorer.floors, scorer.floors
-        same = mine is other or (mine is not None and other is not None and np.array_equal(mine, other))
-        same = same and scorer.slots == self.scorer.slots and scorer.rule.score == self.scorer.rule.score
-        kept = scorer.head is self.scorer.head or scorer.rule.score != "composed"
-        factors = self.factors if kept else None
-        return replace(self, scorer=scorer, factors=factors, made=self.decoder if same and kept else None)
-
-    def without_shortlist(self) -> Engine:
-        """The same, scoring every token."""
-        return replace(self, shortlist=None, made=self.decoder)
-
-    def queries(self, texts: Sequence[str], x: Floats, pooled: Floats) -> list[Query]:
-        """Queries from normalised texts and what the model says of them."""
-        rows = zip(texts, x, pooled, strict=True)
-        return self.listed(
-            [Query(text, vectors, one, np.sort(self.ngrams.of(text)), None) for text, vectors, one in rows]
-        )
-
-    def listed(self, queries: Sequence[Query]) -> list[Query]:
-        """The same queries with the tokens that the shortlist of this engine gives them."""
-        if self.shortlist is None:
-            return [query._replace(tokens=None) for query in queries]
-        try:
-            size = self.table.vocab_size
-            return [query._replace(tokens=self.shortlist.tokens(query.x[0], query.own, size)) for query in queries]
-        except (ValueError, TypeError) as error:
-            reason = str(error).partition("\n")[0]
-            raise FileFormatError(f"the shortlist is damaged ({reason}): build the index again") from error
-
-    def slot_scores(self, queries: Sequence[Query]) -> Iterable[SlotScores]:
-        """What decoding takes, query by query."""
-        x = np.stack([query.x for query in queries]) if queries else np.zeros((0, 1, 1), np.float32)
-        lists = None if self.shortlist is None else [query.tokens for query in queries if query.tokens is not None]
-        return self.scorer.batch(x, [query.own for query in queries], lists)
-
-    def decode(self, scores: SlotScores, k: int, wanted: Wanted = EVERYTHING) -> list[DocumentHit]:
-        """The k best documents by their docids alone, with the best docid of each."""
-        return self._decoded(scores, k, wanted).hits
-
-    def _decoded(self, scores: SlotScores, k: int, wanted: Wanted) -> Decoded[DocumentHit]:
-        rule = self.scorer.rule
-        return self.decoder.documents(
-            scores,
-            k,
-            aggregate=rule.aggregate,
-            order=self.scorer.order,
-            length_norm=rule.length_power,
-            allow=wanted.allow,
-            forbid=wanted.forbid,
-            where=wanted.where,
-        )
-
-    def beam(self, scores: SlotScores, wanted: Wanted) -> Decoded[DocidHit]:
-        """The docids that a beam comes across, best first; the paper's way."""
-        return self.decoder.beam(
-            scores,
-            wanted.beam,
-            width=wanted.beam,
-            order="slots" if self.scorer.order == "slots" else "any",
-            length_norm=self.scorer.rule.length_power,
-            allow=wanted.allow,
-            forbid=wanted.forbid,
-            where=wanted.where,
-        )
-
-    def _beamed(self, scores: SlotScores, k: int, wanted: Wanted) -> list[DocumentHit]:
-        """The documents that the docids of a beam name, each by its best docid."""
-        best_of: dict[str, DocumentHit] = {}
-        for hit in self.beam(scores, wanted).hits:
-            for doc_id in hit.documents:
-                best_of.setdefault(doc_id, DocumentHit(doc_id, hit.score, hit.tokens))
-        return list(best_of.values())[:k]
-
-    def expanded(self, query: Query) -> Expanded | None:
-        """What the model expects in a good document, if that is asked for."""
-        weights = None if self.fusion is None else self.fusion.weights
-        if self.evidence is None or not self.expansion or (weights is not None and EXPANSION not in weights):
-            return None
-        return Expanded(*self.scorer.expansion(query.x, self.expansion, query.tokens))
-
-    def candidates(
+    def prepare(
         self,
-        query: Query,
-        scores: SlotScores,
-        depth: int,
-        wanted: Wanted = EVERYTHING,
-        lap: Laps | None = None,
-        expanded: Callable[[Query], Expanded | None] | None = None,
-    ) -> Candidates:
-        """The `depth` best documents of the decoder and of each source, all of them with the scores of every source.
+        texts: Sequence[str],
+        spelling: bool | Sequence[bool | None] | None = None,
+        lap: Stopwatch | None = None,
+    ) -> list[Query]:
+        """Queries ready to be answered: normalised, corrected, encoded, with their shortlists.
 
-        `expanded` is for an engine that has no phrase rows at hand: it tells what the model expects.
+        `spelling` says whether they, or each of them, are corrected.
         """
-        lap = lap or Laps()
-        decoded = [self._decoded(scores, depth, wanted)]
-        found = list(decoded[0].doc_ids)
-        lap("decode")
-        sources = self.sources(decoded[0].snapshot.difference)
-        whole = _whole_columns(sources, query, (expanded or self.expanded)(query), self.nearest)
-        tops = {name: _top(column, depth) for name, column in whole.items()}
-        units = sources.units.numbers(found)
-        missing = np.setdiff1d(np.concatenate([np.zeros(0, np.int64), *(top.units for top in tops.values())]), units)
-        lap("evidence")
-        if len(missing):
-            decoded.append(self._only(scores, [sources.units[unit] for unit in missing.tolist()], wanted))
-            found += decoded[1].doc_ids
-            units = np.append(units, sources.units.numbers(decoded[1].doc_ids))
-        lap("decode")
-        columns = {DOCIDS: np.concatenate([one.scores for one in decoded]).astype(np.float32)}
-        if units.min(initial=0) < 0:
-            raise FileFormatError("the docid table was built again with documents that the other files lack: fit again")
-        columns |= {name: column[units] for name, column in whole.items()}
-        for name, vectors in ((DENSE, sources.vectors), (TEXT, sources.text)):
-            if vectors is not None:
-                near = columns[name] if name in columns else vectors.best(query.pooled, units)
-                columns[name] = np.where(near == NO_DOCID, np.float32(np.nan), near)  # it says nothing of these
-        order = sorted(range(len(found)), key=found.__getitem__)  # equals go by id
-        places = [(one, place) for one in decoded for place in range(len(one.doc_ids))]
-        lap("evidence")
-        return Candidates(
-            [found[i] for i in order],
-            {name: column[order] for name, column in columns.items()},
-            [places[i] for i in order],
-            units[order],
-            tops,
-            sources,
-        )
+        lap = lap or Stopwatch()
+        originals = [normalize(text) for text in texts]
+        lap("tokenise")
+        corrected = spelling if isinstance(spelling, Sequence) else [spelling] * len(texts)
+        normal = [self.correct(text, flag) for text, flag in zip(originals, corrected, strict=True)]
+        lap("spelling")
+        if isinstance(self.encoder, QueryEncoder | CachedEncoder):
+            x, pooled, spent = self.encoder.timed(normal)
+            lap("encode")
+            lap.spent["tokenise"] += spent.tokenise
+            lap.spent["encode"] -= spent.tokenise
+        else:
+            x, pooled = self.encoder.query_vectors(normal)
+            lap("encode")
+        queries = [
+            query if query.text == original else query._replace(original=original)
+            for query, original in zip(self.ranker.queries(normal, x, pooled), originals, strict=True)
+        ]
+        lap("shortlist")
+        return queries
 
-    def search(self, queries: Sequence[Query], k: int, wanted: Wanted = EVERYTHING) -> list[list[DocumentHit]]:
-        """The k best documents of each query, with the best docid of each."""
-        if isinstance(self.scorer.head, HeadRows):  # the core scores without the interpreter: a thread does it all
-            return self.spread(lambda query: self.ranked(query, self.scored(query), k, wanted), queries)
-        pairs = zip(queries, self.slot_scores(queries), strict=True)
-        return self.spread(lambda pair: self.ranked(pair[0], pair[1], k, wanted), pairs)
+    def answer(
+        self, query: Query, options: SearchOptions = ANYTHING, lap: Stopwatch | None = None
+    ) -> tuple[SlotScores, list[Hit]]:
+        """The hits of one prepared query, and the scores it was decoded by."""
+        lap = lap or Stopwatch()
+        scores = self.ranker.scored(query)
+        lap("score")
+        rows = self.ranker.ranked(query, scores, options, lap)
+        hits = self.hits(query, rows, options)
+        lap("map")
+        return scores, hits
 
-    def scored(self, query: Query) -> SlotScores:
-        """What decoding takes, for one query."""
-        return self.scorer.one(query.x, query.own, query.tokens)
+    def stage_times(self, text: str, k: int) -> dict[str, float]:
+        """The microseconds of each stage of one search."""
+        lap = Stopwatch()
+        self.answer(self.prepare([text], lap=lap)[0], SearchOptions(k=k), lap)
+        return lap.spent
 
-    def ranked(
-        self, query: Query, scores: SlotScores, k: int, wanted: Wanted = EVERYTHING, lap: Laps | None = None
-    ) -> list[DocumentHit]:
-        """The k best documents of a query, by all that is fused."""
-        lap = lap or Laps()
-        if self.fusion is None or wanted.beam:
-            hits = self._beamed(scores, k, wanted) if wanted.beam else self.decode(scores, k, wanted)
-            lap("decode")
-            return hits
-        found = self.candidates(query, scores, max(self.depth, k), wanted, lap)
-        fused = self.fusion.scores(found.columns)
-        hits = [found.hit(i, float(fused[i])) for i in best(fused, k)]
-        lap("fuse")
-        return hits
+    def correct(self, text: str, spelling: bool | None = None) -> str:
+        """A normalised query with its spelling corrected, if that is asked for."""
+        self.check_spelling(spelling)
+        speller = self.speller() if (self.corrects if spelling is None else spelling) else None
+        return text if speller is None else speller.correct(text)
 
-    def spread(self, work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        """Run work on some threads, in order."""
-        if self.threads < 2 or (isinstance(items, Sequence) and len(items) < 2):
-            return [work(item) for item in items]
-        done: list[Any] = []
-        rest = iter(items)
-        with ThreadPoolExecutor(self.threads) as pool:  # which would take all items at once: their scores are large
-            while some := list(islice(rest, _AT_ONCE * self.threads)):
-                done += pool.map(work, some)
-        return done
+    def check_spelling(self, spelling: bool | None) -> None:
+        """Raise if spelling is to be corrected and there is no lexicon."""
+        if spelling and self.ranker.speller is None:
+            raise PixnarError(
+                f"{self.where or 'the index'} has no {LEXICON}, so spelling cannot be corrected: search without it, "
+                "or fit again with serve.spelling=auto"
+            )
 
-    def _only(self, scores: SlotScores, doc_ids: list[str], wanted: Wanted) -> Decoded[DocumentHit]:
-        """The docid scores of given documents, those left out that a filter does not allow."""
-        if wanted.allow is not None:
-            doc_ids = sorted(set(doc_ids) & set(wanted.allow))
-        return self._decoded(scores, len(doc_ids), Wanted(doc_ids, wanted.forbid, wanted.where))
+    def hits(self, query: Query, rows: list[DocumentHit], options: SearchOptions) -> list[Hit]:
+        """Ranked documents as hits: those that the query names first, those below the threshold left out."""
+        named = self.ranker.allowed(self.named(query), options)
+        if named and options.k:
+            rows = named_first(rows, named, self.ranker.table.encode(query.text), options.k)
+        kept = [row for row in rows if options.threshold is None or row.score >= options.threshold]
+        spellings = self.ranker.table.spellings([row.tokens for row in kept])
+        return [Hit(row.doc_id, row.score, text) for row, text in zip(kept, spellings, strict=True)]
+
+    def named(self, query: Query) -> list[str]:
+        """The documents that a query names word by word."""
+        table = self.ranker.table
+        return table.named(table.encode(query.text)) if query.text else []
 
 
-def _whole_columns(sources: Sources, query: Query, expanded: Expanded | None, nearest: bool) -> dict[str, Floats]:
-    """Scores of all documents by each source beside the docid scores, by vectors only if the `nearest` are wanted."""
-    columns = {}
-    if sources.evidence is not None:
-        columns[OWN] = sources.evidence.own(query.text)
-        if expanded is not None:
-            columns[EXPANSION] = sources.evidence.expansion(*expanded)
-    if sources.bm25 is not None:
-        columns[BM25] = sources.bm25.documents(query.text)
-    for name, vectors in ((DENSE, sources.vectors), (TEXT, sources.text)):
-        if vectors is not None and nearest:
-            columns[name] = vectors.every(query.pooled)
-    return columns
-
-
-def _top(column: Floats, depth: int) -> Top:
-    """The units with the largest scores above 0."""
-    units = best(column, depth)
-    units = units[column[units] > 0]
-    return Top(units, column[units])
+def named_first(rows: list[DocumentHit], named: set[str], tokens: tuple[int, ...], k: int) -> list[DocumentHit]:
+    """Documents that the docid with these tokens names come first; those that were not found get the best score."""
+    inside = [row.doc_id for row in rows if row.doc_id in named]
+    top = rows[0].score if rows else 0.0
+    first = [DocumentHit(doc_id, top, tokens) for doc_id in inside + sorted(named - set(inside))]
+    return (first + [row for row in rows if row.doc_id not in named])[:k]

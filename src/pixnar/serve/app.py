@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 import pixnar
 from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.documents.filters import parse
-from pixnar.index.index import wanted_of
+from pixnar.search.options import SearchOptions
 from pixnar.serve.description import methods_of, with_limits
 from pixnar.serve.handlers import Job
 from pixnar.serve.limits import Limits, RefusedError
@@ -87,8 +87,16 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
         texts = [wish.query] if isinstance(wish.query, str) else wish.query
         _check(wish, texts, limits)
         where = None if wish.where is None else parse(wish.where)
-        wanted = wanted_of(wish.allow, wish.forbid, where, wish.width if wish.decode == "beam" else 0)
-        jobs = [Job(text, wish.k, wanted, wish.threshold, wish.explain, wish.spelling) for text in texts]
+        options = SearchOptions(
+            k=wish.k,
+            threshold=wish.threshold,
+            allow=wish.allow,
+            forbid=wish.forbid,
+            where=where,
+            beam=wish.width if wish.decode == "beam" else 0,
+            spelling=wish.spelling,
+        )
+        jobs = [Job(text, options, wish.explain) for text in texts]
         request.state.facts = {"queries": len(jobs), "k": wish.k} | ({"text": texts} if log_queries else {})
         results = await _patiently(request, desk.ask(jobs), limits.timeout_seconds)
         spent = round((time.perf_counter() - began) * 1e6, 1)

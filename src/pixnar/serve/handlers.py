@@ -10,8 +10,8 @@ from pixnar.base.errors import PixnarError
 from pixnar.index import Index
 from pixnar.search import Hit
 from pixnar.search.explain import explain
-from pixnar.search.searcher import Laps, Query, Wanted
-from pixnar.search.stages import answered, prepared
+from pixnar.search.options import SearchOptions
+from pixnar.search.ranker import Query, Stopwatch
 from pixnar.serve.responses import to_json
 
 Watch = Callable[[str, float], None]
@@ -22,18 +22,16 @@ class Job:
     """One query with what is wished of its answer."""
 
     text: str
-    k: int
-    wanted: Wanted
-    threshold: float | None = None
+    options: SearchOptions
     explain: bool = False
-    spelling: bool | None = None
 
 
 def answers(index: Index, jobs: Sequence[Job], watch: Watch | None = None) -> list[bytes | Exception]:
     """A result in JSON for each job, or why there is none; `watch` is told the seconds of each stage."""
     refused = unanswerable(index, jobs)
     quick = [job for job in jobs if not job.explain and id(job) not in refused]
-    queries, lap = prepared(index, [job.text for job in quick], [job.spelling for job in quick])
+    lap = Stopwatch()
+    queries = index.searcher.prepare([job.text for job in quick], [job.options.spelling for job in quick], lap)
     ready = dict(zip(map(id, quick), queries, strict=True))
     done = [refused.get(id(job)) or _answer(index, job, ready.get(id(job)), lap) for job in jobs]
     if watch is not None and quick:
@@ -47,22 +45,22 @@ def unanswerable(index: Index, jobs: Sequence[Job]) -> dict[int, PixnarError]:
     found: dict[int, PixnarError] = {}
     for job in jobs:
         try:
-            index.check_spelling(job.spelling)
+            index.searcher.check_spelling(job.options.spelling)
         except PixnarError as error:
             found[id(job)] = error
     return found
 
 
-def _answer(index: Index, job: Job, query: Query | None, lap: Laps) -> bytes | Exception:
+def _answer(index: Index, job: Job, query: Query | None, lap: Stopwatch) -> bytes | Exception:
     """Of an explained answer only the explanation knows how long its stages took."""
     try:
         if query is None:
-            told: dict[str, Any] | None = explain(index, job.text, job.k, job.wanted, job.threshold, job.spelling)
+            told: dict[str, Any] | None = explain(index.searcher, job.text, job.options)
             corrected = told["query"] if told["corrected_from"] else None  # type: ignore[index]
             hits = [Hit(hit["doc_id"], hit["score"], hit["docid"]) for hit in told["hits"]]  # type: ignore[index]
         else:
             told, corrected = None, query.text if query.original else None
-            _, hits = answered(index, query, job.k, job.wanted, job.threshold, lap)
+            _, hits = index.searcher.answer(query, job.options, lap)
         return to_json({"query": job.text, "corrected": corrected, "hits": _told(index, hits), "explanation": told})
     except Exception as error:  # one query's failure is not that of those it is answered with
         return error

@@ -62,13 +62,13 @@ class Shelf:
 
     def facts(self) -> dict[str, Any]:
         """See `Holding`."""
-        table, engine = self.index.table, self.index.engine
+        table, ranker = self.index.table, self.index.ranker
         return {
             "documents": table.documents,
             "docids": table.pairs,
             "vocabulary": table.vocab_size,
-            "slots": engine.scorer.slots,
-            "sources": ["docids"] if engine.fusion is None else list(engine.fusion.weights),
+            "slots": ranker.scorer.slots,
+            "sources": ["docids"] if ranker.fusion is None else list(ranker.fusion.weights),
             "keys": list(table.snapshot().keys(0)),
         }
 
@@ -131,7 +131,7 @@ class Shelf:
             took.append(time.perf_counter() - began)
         self.seconds = sorted(took)[_WARM_UPS // 2]
         if self._cache:
-            index.encoder = CachedEncoder(index.encoder, self._cache)
+            index.searcher.encoder = CachedEncoder(index.encoder, self._cache)
         return index
 
     def _refresh(self) -> None:
@@ -151,7 +151,7 @@ class Shelf:
         self._table = now
         self._say_once("")
         if changed:
-            self.index.engine.warm_up()
+            self.index.ranker.warm_up()
             self._event("docids-refreshed", index=str(self.folder), documents=table.documents)
 
     def _table_files(self) -> State:

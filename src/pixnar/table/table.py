@@ -199,6 +199,14 @@ class DocidTable:
         with self._lock:
             return self._overlay.spelling(tuple(tokens))
 
+    def spellings(self, docids: Sequence[Tokens]) -> list[str]:
+        """Docids as they were written first, or else as their tokens read; empty for no tokens."""
+        with self._lock:
+            kept = [self._overlay.spelling(tuple(tokens)) if tokens else "" for tokens in docids]
+        return [
+            self.vocabulary.decode(tokens) if text is None else text for text, tokens in zip(kept, docids, strict=True)
+        ]
+
     def encode(self, docid: str) -> Tokens:
         """The tokens of a docid in the table's vocabulary."""
         tokens = tuple(self.vocabulary.encode(docid).tolist())

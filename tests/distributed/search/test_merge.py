@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,10 @@ from pixnar.fusion.vectors import DocidVectors, name_of
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search import DocumentHit, SlotScores
 from pixnar.search.decoder import Decoder
+from pixnar.search.options import SearchOptions
 from pixnar.search.query import ArrayHead, QueryScorer
+from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN, TEXT, Query, Ranker
 from pixnar.search.reference import Query as Slots
-from pixnar.search.searcher import BM25, DENSE, DOCIDS, EXPANSION, OWN, TEXT, Engine, Query, Wanted
 from pixnar.search.units import Units
 from pixnar.table import DocidTable
 from pixnar.table.table import part_of
@@ -65,7 +67,13 @@ def cut_table(names: Names, vocab_size: int, parts: int) -> list[DocidTable]:
 
 
 def asked(
-    scores: SlotScores, depth: int, wanted: Wanted, part: int, parts: int, query: Query | None = None, **more: Any
+    scores: SlotScores,
+    depth: int,
+    wanted: SearchOptions,
+    part: int,
+    parts: int,
+    query: Query | None = None,
+    **more: Any,
 ) -> Asked:
     """What one part is asked: of ids only its own."""
     ids = [
@@ -91,8 +99,8 @@ def ids() -> st.SearchStrategy[list[str] | None]:
     return st.none() | st.lists(st.sampled_from(DOCUMENTS), max_size=8)
 
 
-def wishes() -> st.SearchStrategy[Wanted]:
-    return st.builds(Wanted, ids(), ids(), st.sampled_from(FILTERS), st.just(0))
+def wishes() -> st.SearchStrategy[SearchOptions]:
+    return st.builds(SearchOptions, allow=ids(), forbid=ids(), where=st.sampled_from(FILTERS))
 
 
 @settings(max_examples=100)
@@ -114,7 +122,7 @@ def test_docids_alone(
     aggregate: Any,
     order: Any,
     length_norm: float,
-    wanted: Wanted,
+    wanted: SearchOptions,
 ) -> None:
     """Documents, their order among equals, their scores and the docids shown."""
     names, made = content
@@ -133,17 +141,17 @@ def test_docids_alone(
         rule,
     )
 
-    def engine(table: DocidTable) -> Engine:
+    def ranker(table: DocidTable) -> Ranker:
         decoder = Decoder(table, slots=slots, floor=query.floor, warm_up=False)
-        return Engine(table, scorer, Ngrams(VOCABULARY), Units.of([]), made=decoder)
+        return Ranker(table, scorer, Ngrams(VOCABULARY), Units.of([]), made=decoder)
 
     snapshot = whole.snapshot()
     if wanted.where is not None and not {"country", "price", "shelf"} <= {*snapshot.new_keys}:
-        wanted = wanted._replace(where=None)  # the whole would refuse a key that nobody has
-    expected = engine(whole).decode(scores, k, wanted)
+        wanted = replace(wanted, where=None)  # the whole would refuse a key that nobody has
+    expected = ranker(whole).decode(scores, k, wanted)
     places = np.zeros(0, np.int64)
     answers = [
-        Part(engine(table), places).answer(asked(scores, k, wanted, number, parts)) for number, table in enumerate(cut)
+        Part(ranker(table), places).answer(asked(scores, k, wanted, number, parts)) for number, table in enumerate(cut)
     ]
     found = merged([answer.found for answer in answers], k, None, k)
     assert found == expected
@@ -160,7 +168,7 @@ def encoded(text: str, width: int) -> NDArray[np.int64]:
 
 
 class World:
-    """An engine with every source over random documents, and the same cut into parts."""
+    """An ranker with every source over random documents, and the same cut into parts."""
 
     def __init__(self, seed: int, parts: int, fusion: Fusion, depth: int) -> None:
         rng = random.Random(seed)
@@ -197,14 +205,14 @@ class World:
         how["encode"] = lambda given: np.array([encoded(text, self.width) for text in given], np.float32)
         ngrams = Ngrams(VOCABULARY)
         self.table, self.tables = table_of(names, size), cut_table(names, size, parts)
-        self.whole = Engine(
+        self.whole = Ranker(
             self.table, scorer, ngrams, Units.of(self.doc_ids), None, evidence, vectors, bm25, text_vectors, **how
         )
         self.parts = []
         for table, places in zip(self.tables, Cut.of(self.doc_ids, parts).places, strict=True):
             units = Units.of([self.doc_ids[place] for place in places.tolist()])
             sources = (evidence.part(places), vectors.part(places), bm25.part(places), text_vectors.part(places))
-            made = Engine(table, scorer, ngrams, units, None, *sources, **how, factors=self.whole.factors)
+            made = Ranker(table, scorer, ngrams, units, None, *sources, **how, factors=self.whole.factors)
             self.parts.append(Part(made, places))
 
     def change(self, wish: dict[str, Any]) -> None:
@@ -216,7 +224,7 @@ class World:
         x = numbers.integers(-2, 3, (1, self.slots + 1, self.width)).astype(np.float32)
         return self.whole.queries([normalize(text_of(rng))], x, x[:, 0])[0]
 
-    def merged(self, query: Query, k: int, wanted: Wanted) -> list[DocumentHit]:
+    def merged(self, query: Query, k: int, wanted: SearchOptions) -> list[DocumentHit]:
         scores, expanded = self.whole.scored(query), self.whole.expanded(query)
         assert self.whole.fusion is not None
         depth = max(self.whole.depth, k)
@@ -239,17 +247,17 @@ class World:
     wishes(),
     st.booleans(),
 )
-@example(0, 3, {DOCIDS: 1.0, OWN: 1.0, BM25: 1.0}, 1, 3, Wanted(), True)
-@example(4, 3, {OWN: 1.0}, 1, 3, Wanted(), False)  # equals of several parts at the last place of a source
-@example(7, 3, {BM25: 1.0}, 2, 3, Wanted(), False)
+@example(0, 3, {DOCIDS: 1.0, OWN: 1.0, BM25: 1.0}, 1, 3, SearchOptions(), True)
+@example(4, 3, {OWN: 1.0}, 1, 3, SearchOptions(), False)  # equals of several parts at the last place of a source
+@example(7, 3, {BM25: 1.0}, 2, 3, SearchOptions(), False)
 def test_fused(
-    seed: int, parts: int, weights: dict[str, float], depth: int, k: int, wanted: Wanted, live: bool
+    seed: int, parts: int, weights: dict[str, float], depth: int, k: int, wanted: SearchOptions, live: bool
 ) -> None:
     """What is fused depends on all candidates of the whole: the lowest score of a source, documents added late."""
     world = World(seed, parts, Fusion(weights, dict.fromkeys(weights, 1.5)), depth)
     world.whole.drop_unweighted()
     for part in world.parts:
-        part.engine.drop_unweighted()
+        part.ranker.drop_unweighted()
     if live:
         rng = random.Random(seed + 1)
         tokens = [tuple(VOCABULARY.encode(text_of(rng)).tolist()) for _ in range(6)]
@@ -265,15 +273,15 @@ def test_fused(
         pairs = rng.sample([(doc_id, one) for one, named in world.table for doc_id in named], 2)
         world.change({"add": more, "remove_pairs": pairs})
     if wanted.where is not None and not {"country", "price", "shelf"} <= {*world.table.snapshot().new_keys}:
-        wanted = wanted._replace(where=None)
+        wanted = replace(wanted, where=None)
     for number in range(3):
         query = world.query(seed + number)
-        expected = world.whole.ranked(query, world.whole.scored(query), k, wanted)
+        expected = world.whole.ranked(query, world.whole.scored(query), replace(wanted, k=k))
         assert world.merged(query, k, wanted) == expected
         if live and number == 1:  # the same answers from then on, bit by bit
             for table in (world.table, *world.tables):
                 table.compact()
-            assert world.whole.ranked(query, world.whole.scored(query), k, wanted) == expected
+            assert world.whole.ranked(query, world.whole.scored(query), replace(wanted, k=k)) == expected
 
 
 def test_part_of_is_the_same_everywhere() -> None:

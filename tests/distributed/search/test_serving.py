@@ -27,7 +27,7 @@ from pixnar.distributed.serving import NAME, Cluster, ShardedShelf, deployed
 from pixnar.distributed.shards import Shards, split
 from pixnar.index import Index
 from pixnar.index.files import DOCIDS
-from pixnar.index.index import wanted_of
+from pixnar.search.options import SearchOptions
 from pixnar.serve import Limits, Settings
 from pixnar.serve.handlers import Job, answers
 from pixnar.serve.keys import Keys
@@ -57,7 +57,7 @@ def ask(address: str, body: Any, path: str = "/search", method: str = "POST", **
 def told(home: Path, texts: list[str]) -> dict[str, Any]:
     """What a plain server says of each query."""
     index, some = Index.load(home / "index", threads=1), texts[::8] + texts[-5:]
-    jobs = [Job(text, 5, wanted_of(None, None, None)) for text in some]
+    jobs = [Job(text, SearchOptions(k=5)) for text in some]
     found = answers(index, jobs)
     return {text: json.loads(one) for text, one in zip(some, found, strict=True) if isinstance(one, bytes)}
 

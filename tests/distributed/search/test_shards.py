@@ -216,12 +216,12 @@ def test_parts_rank_by_the_composed_score_as_the_whole_does(home: Path, texts: l
     def same(parts: Path = tmp_path / "shards") -> None:
         for sources in ("docids", "all"):
             whole, cut = Index.load(tmp_path / "index", sources=sources), Sharded.open(parts, sources=sources)
-            assert whole.engine.scorer.rule.score == "composed"
-            assert whole.engine.factors is not None
+            assert whole.ranker.scorer.rule.score == "composed"
+            assert whole.ranker.factors is not None
             for text in texts[::30]:
                 assert cut.search(text, 7) == whole.search(text, 7)
             for doc_id, tokens in added:  # longer or shorter than any that the factors were made for
-                text = whole.spelling(tokens)
+                text = whole.table.spellings([tokens])[0]
                 assert doc_id in {hit.doc_id for hit in whole.search(text, 3)}
                 assert cut.search(text, 3) == whole.search(text, 3)
 

@@ -132,9 +132,9 @@ def test_clover_differs_from_phrases_in_its_vocabulary(home: Path) -> None:
     done = pixnar("baseline", "clover", home / "corpus", "-o", home / "pieces", *arguments)
     assert done.returncode == 0, done.stderr
     index = Index.load(home / "pieces")
-    assert index.engine.scorer.rule.score == "composed"
+    assert index.ranker.scorer.rule.score == "composed"
     assert (index.manifest["facts"]["softmax"], index.manifest["facts"]["vocabulary_kind"]) == ("ranking", "wordpiece")
-    assert index.engine.scorer.rule.copy == 0.0
+    assert index.ranker.scorer.rule.copy == 0.0
     dev = read_queries(open_corpus(home / "corpus"), "dev")
     found = [[hit.doc_id for hit in row] for row in index.search_batch(dev.texts)]
     assert mrr_at(found, dev.relevant) > 0.3  # solved rows know the docids before any step; by chance 0.15
@@ -148,8 +148,8 @@ def test_clover_is_an_index_that_copies_nothing(home: Path) -> None:
     recipe = index.manifest["recipe"]
     assert (recipe["vocab"]["kind"], recipe["train"]["l2"], recipe["train"]["l3"]) == ("wordpiece", 0.0, 0.0)
     assert index.manifest["facts"]["vocabulary_kind"] != "phrase"
-    assert (index.engine.scorer.rule.copy, index.engine.scorer.rule.order) == (0.0, "any")
-    assert index.engine.shortlist is None
-    assert index.engine.fusion is None
+    assert (index.ranker.scorer.rule.copy, index.ranker.scorer.rule.order) == (0.0, "any")
+    assert index.ranker.shortlist is None
+    assert index.ranker.fusion is None
     assert isinstance(open_retriever(home / "clover"), Index)
     assert len(json.loads(pixnar("search", home / "clover", "balin", "--json").stdout)["hits"]) == 10

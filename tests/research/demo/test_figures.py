@@ -138,8 +138,8 @@ def test_what_sources_add_is_the_score(home: Path, sources: str) -> None:
     named, *ranked = why(index, hit)
     assert named.startswith("named by [")
     assert all(f"[{token} " in named for token, _ in hit["docids"][0]["tokens"])
-    if index.engine.fusion is None:
+    if index.ranker.fusion is None:
         assert not ranked
     else:
         added = sum(float(part.split()[-1]) for part in ranked[0].split(" + "))
-        assert added == pytest.approx(hit["score"], abs=0.051 * len(index.engine.fusion.weights))
+        assert added == pytest.approx(hit["score"], abs=0.051 * len(index.ranker.fusion.weights))

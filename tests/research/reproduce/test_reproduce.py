@@ -22,7 +22,7 @@ from pixnar.research.reproduce.softmax import ByMethod
 from pixnar.research.reproduce.study import Judged, Study
 from pixnar.research.reproduce.systems import FUSED, UNFUSED
 from pixnar.research.softmax import Full
-from pixnar.search.searcher import Query
+from pixnar.search.ranker import Query
 from tests.helpers.fit_corpora import WORDS, write_small
 from tests.helpers.tiny_model import save_encoder
 from tests.helpers.watching import watched
@@ -91,9 +91,9 @@ def test_rows_say_what_an_index_says(home: Path, asked: list[tuple[str, bool]]) 
     assert any(word in ranks_by["hybrid, fine-tuned dense"] for word in ("fine-tuned, step", "untrained: the best"))
     assert grid["data"]["hybrid"]["ranks by"] == ranks_by["hybrid"]
     made = sorted((home / "out" / "work" / "indexes").glob("pixnar-*"))
-    by_score = {Index.load(folder).engine.scorer.rule.score: folder for folder in made}
+    by_score = {Index.load(folder).ranker.scorer.rule.score: folder for folder in made}
     pieces = [Index.load(path) for path in (home / "out" / "work" / "indexes").glob("cloverv2-*")]
-    assert {index.engine.scorer.rule.score for index in pieces} == {"composed", "probability"}
+    assert {index.ranker.scorer.rule.score for index in pieces} == {"composed", "probability"}
     assert len(made) == len(by_score) == 1  # our recipe
     whole = by_score["composed"]
     corpus = open_corpus(home / "small")
@@ -160,8 +160,8 @@ def test_methods_get_no_ngrams_unless_asked_for(home: Path, asked: list[tuple[st
     assert found[True]
     assert found[True] <= set(query.own.tolist())
     every = ByMethod(index, Full(index.rows), best=index.rows.count, own_ngrams=False)
-    expected = index.engine.with_scorer(
-        index.engine.scorer.with_rule(index.engine.scorer.rule.with_(copy=0.0, order="any", normalize=False))
+    expected = index.ranker.with_scorer(
+        index.ranker.scorer.with_rule(index.ranker.scorer.rule.with_(copy=0.0, order="any", normalize=False))
     ).without_shortlist()
     texts = read_queries(open_corpus(home / "small"), "dev", 10).texts
     for text, hits in zip(texts, every.search_batch(texts, 5), strict=True):

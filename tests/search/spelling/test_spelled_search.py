@@ -18,7 +18,7 @@ from pixnar.index import Index
 from pixnar.index.files import LEXICON
 from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
-from pixnar.search.searcher import Wanted
+from pixnar.search.options import SearchOptions
 from pixnar.search.spelling import Corrected, Lexicon, Speller
 from pixnar.serve.handlers import Job, answers
 from tests.helpers.fit_corpora import WORDS, settings, write_small
@@ -54,7 +54,7 @@ def test_what_fit_writes_and_measures(home: Path, index: Index) -> None:
     assert figures.keys() == {"clean", "one_typo"}
     dev = read_queries(open_corpus(home / "corpus"), "dev")
     for name, spelling in (("without", False), ("with", True)):
-        index.corrects = spelling
+        index.searcher.corrects = spelling
         for asked, perturbation in (("clean", None), ("one_typo", Perturbation(typos=1))):
             found = evaluate(index, str(home / "corpus"), "dev", measures=["MRR@10"], perturbation=perturbation)
             assert figures[asked][name] == pytest.approx(found.figures["MRR@10"], abs=0.05)  # rows in other precision
@@ -110,7 +110,7 @@ def test_an_index_without_a_lexicon(home: Path, tmp_path: Path) -> None:
     with pytest.raises(PixnarError, match=f"has no {LEXICON}, so spelling cannot be corrected"):
         plain.search(TYPED, spelling=True)
     fails(f"has no {LEXICON}", "search", home / "plain", TYPED, "--spelling")
-    done = answers(plain, [Job(TYPED, 3, Wanted(), spelling=True), Job(TYPED, 3, Wanted())])
+    done = answers(plain, [Job(TYPED, SearchOptions(k=3, spelling=True)), Job(TYPED, SearchOptions(k=3))])
     assert isinstance(done[0], PixnarError)
     assert isinstance(done[1], bytes)
     shutil.copytree(home / "index", tmp_path / "index")
@@ -154,7 +154,7 @@ def test_every_retriever_can_be_measured_with_correction(home: Path, tmp_path: P
 
 
 def test_a_retriever_behind_a_speller(home: Path, index: Index) -> None:
-    index.corrects = False
+    index.searcher.corrects = False
     corrected = Corrected(index, Speller(Lexicon.of({"balin": 3, "rovek": 1})))
     assert corrected.search(TYPED, 4) == index.search(MEANT, 4)
     assert corrected.search_batch([TYPED], 4) == [index.search(MEANT, 4)]

@@ -11,11 +11,11 @@ from pixnar.evaluation.baselines.entries import BOTH, DOCIDS, JOINED, TEXT
 from pixnar.evaluation.baselines.folder import BASELINE, BM25, DENSE, is_baseline
 from pixnar.evaluation.baselines.hybrid import RRF
 from pixnar.index import manifest
-from pixnar.search.searcher import BM25 as EVIDENCE_BM25
-from pixnar.search.searcher import DENSE as EVIDENCE_DENSE
-from pixnar.search.searcher import DOCIDS as DOCID_SCORE
-from pixnar.search.searcher import EXPANSION, OWN
-from pixnar.search.searcher import TEXT as EVIDENCE_TEXT
+from pixnar.search.ranker import BM25 as EVIDENCE_BM25
+from pixnar.search.ranker import DENSE as EVIDENCE_DENSE
+from pixnar.search.ranker import DOCIDS as DOCID_SCORE
+from pixnar.search.ranker import EXPANSION, OWN
+from pixnar.search.ranker import TEXT as EVIDENCE_TEXT
 
 _READS = {DOCIDS: "docids", JOINED: "docids joined", TEXT: "text", BOTH: "text and docids"}
 _NAMES = {

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from pixnar.index import Index
-from pixnar.search.searcher import BM25, DENSE, DOCIDS, EXPANSION, OWN
+from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN
 
 QUERIES = (
     "sugar disease with kidney trouble",
@@ -47,7 +47,7 @@ def why(index: Index, hit: dict[str, Any]) -> list[str]:
     best = hit["docids"][0]
     tokens = "".join(f"[{token} {score:.1f}]" for token, score in best["tokens"])
     lines = [f"named by {tokens}"]
-    fusion = index.engine.fusion
+    fusion = index.ranker.fusion
     if fusion is not None:
         parts = {
             source: weight * hit["sources"][source] / fusion.scales.get(source, 1.0)

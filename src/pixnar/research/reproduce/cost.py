@@ -56,10 +56,10 @@ def measure_costs(
     often, so wall-clock time would exaggerate the difference.
     """
     queries = {label: index.queries(texts) for label, index in indexes.items()}
-    counts = {label: occurrences(index.table, index.engine.scorer.slots) for label, index in indexes.items()}
+    counts = {label: occurrences(index.table, index.ranker.scorer.slots) for label, index in indexes.items()}
     for label, index in indexes.items():
         for query in queries[label][:_WARM_UP]:
-            index.engine.decode(index.engine.scored(query), k)
+            index.ranker.decode(index.ranker.scored(query), k)
     score = {label: np.full(len(texts), np.inf) for label in indexes}
     decode = {label: np.full(len(texts), np.inf) for label in indexes}
     postings = {label: np.zeros(len(texts)) for label in indexes}
@@ -70,27 +70,27 @@ def measure_costs(
         for _ in range(repeats):
             for label, index in indexes.items():
                 began = time.thread_time()
-                scored[label] = index.engine.scored(queries[label][i])
+                scored[label] = index.ranker.scored(queries[label][i])
                 score[label][i] = min(score[label][i], time.thread_time() - began)
         for _ in range(repeats):
             for label, index in indexes.items():
-                rule, order = index.engine.scorer.rule, index.engine.scorer.order
+                rule, order = index.ranker.scorer.rule, index.ranker.scorer.order
                 began = time.thread_time()
-                found = index.engine.decoder.documents(
+                found = index.ranker.decoder.documents(
                     scored[label], k, aggregate=rule.aggregate, order=order, length_norm=rule.length_power
                 )
                 decode[label][i] = min(decode[label][i], time.thread_time() - began)
                 work[label][i] = found.work
                 engines[label].add(found.engine)
         for label, index in indexes.items():
-            by_slot = index.engine.scorer.order == "slots"
+            by_slot = index.ranker.scorer.order == "slots"
             postings[label][i] = count_postings(scored[label], counts[label], by_slot=by_slot)
     out = {}
     for label, index in indexes.items():
         table, sizes = index.table, index.table.sizes
         docids = max(1, table.snapshot().table.rows)
         out[label] = Cost(
-            slots=index.engine.scorer.slots,
+            slots=index.ranker.scorer.slots,
             tokens_per_docid=float(index.manifest["facts"]["tokens_per_docid"]),
             tokens_scored=index.rows.count - 1,
             postings=float(postings[label].mean()),

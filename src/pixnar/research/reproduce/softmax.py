@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +30,8 @@ from pixnar.research.softmax import (
     main_directions,
 )
 from pixnar.scoring import ScoreRule, token_scores
-from pixnar.search import Hit, SlotScores
-from pixnar.search.searcher import Query
+from pixnar.search import DocumentHit, Hit, SlotScores
+from pixnar.search.ranker import Query
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -146,14 +146,14 @@ def table4(study: Study) -> Report:
 
 def _rule(study: Study, index: Index) -> ScoreRule:
     """The settings of the score for tokens in any order and raw logits, selected on dev with every token scored."""
-    start = index.engine.scorer.rule.with_(score="probability", order="any", normalize=False)
+    start = index.ranker.scorer.rule.with_(score="probability", order="any", normalize=False)
 
     def selected() -> dict[str, Any]:
         study.say(f"{study.name}: selecting the settings of the score on dev")
         dev = read_queries(study.corpus, "dev", study.recipe(CLOVER).scoring.tune_queries)
-        engine = with_rule(index.engine.without_shortlist(), start)
+        ranker = with_rule(index.ranker.without_shortlist(), start)
         queries = [query._replace(tokens=None) for query in index.queries(dev.texts)]
-        return RuleTuner(engine, queries, dev, study.progress).best(start, orders=False).to_dict()
+        return RuleTuner(ranker, queries, dev, study.progress).best(start, orders=False).to_dict()
 
     return ScoreRule.from_dict(study.kept("rule of table 4", [index.folder.name, start.to_dict()], selected))
 
@@ -177,11 +177,11 @@ class ByMethod:
     ) -> None:
         self._index, self._method, self._best, self._own_ngrams = index, method, best, own_ngrams
         self._encoded = {} if encoded is None else encoded
-        given = rule or index.engine.scorer.rule
+        given = rule or index.ranker.scorer.rule
         self._rule = given.with_(score="probability", order="any", normalize=False)
         if not own_ngrams:
             self._rule = self._rule.with_(copy=0.0)
-        self._engine = index.engine.with_scorer(index.engine.scorer.with_rule(self._rule))
+        self._engine = index.ranker.with_scorer(index.ranker.scorer.with_rule(self._rule))
 
     def search(self, query: str, k: int = 10) -> list[Hit]:
         """The k best documents."""
@@ -194,7 +194,10 @@ class ByMethod:
             self._encoded.update(zip(new, self._index.queries(new), strict=True))
         scores = [self._slot_scores(self._encoded[text]) for text in queries]
         found = self._engine.spread(lambda one: self._engine.decode(one, k), scores)
-        return [[Hit(hit.doc_id, hit.score, self._index.spelling(hit.tokens)) for hit in hits] for hits in found]
+        return [[Hit(hit.doc_id, hit.score, text) for hit, text in self._spelled(hits)] for hits in found]
+
+    def _spelled(self, hits: Sequence[DocumentHit]) -> Iterable[tuple[DocumentHit, str]]:
+        return zip(hits, self._index.table.spellings([hit.tokens for hit in hits]), strict=True)
 
     def _slot_scores(self, query: Query) -> SlotScores:
         """The best tokens of every slot, and the query's own n-grams if they are given, as the decoder takes them."""
@@ -221,7 +224,7 @@ def methods_of(
     """All methods over the rows of an index, the full softmax first, its own shortlist last."""
     from pixnar.model.kmeans import kmeans
 
-    rows, shortlist = index.rows, index.engine.shortlist
+    rows, shortlist = index.rows, index.ranker.shortlist
     if shortlist is None:
         raise PixnarError(f"{index.folder} has no shortlist to compare: build it with shortlist.learn = true")
     random = np.random.default_rng(seed)

@@ -30,6 +30,7 @@ from pixnar.fusion.word_table import WordTable
 _KIND, _VERSION = "lexicon", 1
 _BATCH = 20_000  # texts that are normalised together
 LONGEST = 64  # characters of a word; longer ones are neither kept nor corrected
+LEXICON = "lexicon.pixnar"  # words of the corpus, for the spelling of queries
 
 
 class Neighbour(NamedTuple):
