@@ -235,7 +235,7 @@ def test_new_documents_are_found(copy: Path, fused: bool) -> None:
 def test_one_text_is_no_list_of_ids(index: Index) -> None:
     for name in ("allow", "forbid"):
         with pytest.raises(TypeError, match="give a list of document ids"):
-            index.search("balin", **{name: "d05"})  # type: ignore[arg-type]
+            index.search("balin", **{name: "d05"})  # type: ignore[call-overload]
 
 
 def files_of(folder: Path) -> list[str]:

@@ -17,7 +17,7 @@ from pixnar.cli.common import Cache, JsonFile, Overwrite, Settings, SkipBadRows,
 def fit(
     corpus: Annotated[
         str,
-        typer.Argument(help="Corpus folder, or irds:ID; its dev split, if there is one, chooses."),
+        typer.Argument(help="Corpus folder, irds:ID, or a .csv, .tsv, .jsonl or .parquet file of documents."),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the index to write.")],
     recipe: Annotated[
@@ -26,6 +26,13 @@ def fit(
     paper: Annotated[
         bool, typer.Option("--paper", help="The paper's recipe (docs/model.md says where it differs).")
     ] = False,
+    id_column: Annotated[str | None, typer.Option("--id", help="Of a file: the column with ids.")] = None,
+    title_column: Annotated[str | None, typer.Option("--title", help="Of a file: the column with titles.")] = None,
+    text_column: Annotated[str | None, typer.Option("--text", help="Of a file: the column with texts.")] = None,
+    name_columns: Annotated[
+        str | None,
+        typer.Option("--names", help="Of a file: columns with names, separated by commas; cells by ';' or '|'."),
+    ] = None,
     settings: Settings = None,
     minutes: Annotated[float | None, typer.Option(help="Time for training; the same as --set train.minutes=…")] = None,
     encoder: Annotated[
@@ -49,12 +56,14 @@ def fit(
 
     [bold]pixnar fit CORPUS -o INDEX --minutes 10[/bold]
 
+    [bold]pixnar fit products.csv -o INDEX --id sku --title name --names "name,also called"[/bold]
+
     [bold]torchrun --nproc-per-node 4 -m pixnar fit CORPUS -o INDEX[/bold]  the phrase rows shared by four processes
     """
     from pixnar.base.errors import PixnarError
-    from pixnar.corpus import open_corpus
     from pixnar.model.process_group import Silent, World
     from pixnar.pipeline import fit as run
+    from pixnar.pipeline.api import corpus_of
     from pixnar.recipe import PAPER, Recipe, load, override
 
     if paper and recipe:
@@ -66,7 +75,16 @@ def fit(
     world = World.join(wanted.train.device)
     try:
         with world.together(), show_progress() if world.first else nullcontext() as progress:
-            source = open_corpus(corpus, skip_bad_rows=skip_bad_rows)
+            source = corpus_of(
+                corpus,
+                output,
+                id=id_column,
+                title=title_column,
+                text=text_column,
+                names=name_columns,
+                say=print if world.first else lambda _: None,
+                skip_bad_rows=skip_bad_rows,
+            )
             report = run(
                 source,
                 output,

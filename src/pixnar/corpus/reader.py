@@ -57,6 +57,7 @@ class Corpus:
         self._check = check_ids
         self._doc_ids: IdSet | None = None
         self._query_ids: IdSet | None = None
+        self.held_out: list[DocidRow] = []  # docids that are dev queries instead; see `held_out.hold_out`
 
     def __repr__(self) -> str:
         return f"Corpus({self.name!r})"

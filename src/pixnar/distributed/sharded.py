@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Unpack
 
 from pixnar.base.errors import PixnarError
 from pixnar.distributed.merge import merged
@@ -15,7 +15,7 @@ from pixnar.documents import Filter, parse
 from pixnar.index import Index
 from pixnar.search import DocumentHit, Hit
 from pixnar.search.hits import Tokens
-from pixnar.search.options import SearchOptions
+from pixnar.search.options import SearchKeywords, SearchOptions
 from pixnar.search.ranker import Query, Stopwatch
 from pixnar.search.searcher import named_first
 from pixnar.search.spelling import Neighbour, Speller
@@ -119,21 +119,11 @@ class Sharded:
         shards.check(0)  # the folder may have been replaced while it was read
         return cls(shards, index, parts or LocalParts.open(shards, sources=sources))
 
-    def search(
-        self,
-        query: str,
-        k: int = 10,
-        *,
-        threshold: float | None = None,
-        allow: Iterable[str] | None = None,
-        forbid: Iterable[str] | None = None,
-        where: str | Filter | None = None,
-        spelling: bool | None = None,
-    ) -> list[Hit]:
+    def search(self, query: str, k: int = 10, **options: Unpack[SearchKeywords]) -> list[Hit]:
         """The k best documents; see `Index.search`."""
-        options = SearchOptions(k=k, threshold=threshold, allow=allow, forbid=forbid, where=where, spelling=spelling)
-        prepared = self.index.queries([query], spelling)[0]
-        return [one.hit for one in self.answered(prepared, options)]
+        asked = SearchOptions(k=k, **options)
+        prepared = self.index.queries([query], asked.spelling)[0]
+        return [one.hit for one in self.answered(prepared, asked)]
 
     def answered(self, query: Query, options: SearchOptions, lap: Stopwatch | None = None) -> list[ToldHit]:
         """The best documents of a query, and what is known of them."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, overload
 
-from pixnar.base.errors import FileFormatError
-from pixnar.base.storage import in_memory
-from pixnar.documents import Filter
+from pixnar.base.errors import FileFormatError, PixnarError
+from pixnar.base.storage import in_memory, put_in_place
+from pixnar.corpus.records import Document
 from pixnar.index import manifest
 from pixnar.index.files import DOCIDS, ENCODER, HEAD
 from pixnar.index.opening import open_ranker
@@ -19,7 +20,7 @@ from pixnar.runtime import HeadRows, QueryEncoder, TextEncoder
 from pixnar.scoring import ScoreRule
 from pixnar.search import Generated, Hit
 from pixnar.search.explain import explain
-from pixnar.search.options import SearchOptions
+from pixnar.search.options import SearchKeywords, SearchOptions
 from pixnar.search.query import Head, QueryScorer
 from pixnar.search.ranker import Query, Ranker
 from pixnar.search.searcher import Searcher
@@ -162,48 +163,81 @@ class Index:
         """The docid table."""
         return self.ranker.table
 
-    def search(
-        self,
-        query: str,
-        k: int = 10,
-        *,
-        threshold: float | None = None,
-        allow: Iterable[str] | None = None,
-        forbid: Iterable[str] | None = None,
-        where: str | Filter | None = None,
-        beam: int = 0,
-        spelling: bool | None = None,
-    ) -> list[Hit]:
-        """The k best documents; `allow`, `forbid` and `where` restrict what may be found.
+    def __len__(self) -> int:
+        """How many documents there are."""
+        return self.table.documents
 
-        With `beam`, a beam of that width looks for docids as in the paper: not exact, and docids alone rank. `spelling`
-        says whether words in neither the corpus nor the encoder's vocabulary are corrected; without it the index
-        does what `fit` decided on dev.
+    def __repr__(self) -> str:
+        docids = self.table.pairs
+        return f"Index({str(self.folder)!r}: {len(self):,} documents, {docids:,} docids)"
+
+    def add(
+        self,
+        doc_id: str,
+        names: str | Sequence[str],
+        *,
+        title: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Let names (docids) find a document, new or known; on disk and searchable when this returns.
+
+        ``index.add("Q78.0", ["glass bones"])``. A `title` or `metadata` describes the document anew.
         """
-        options = SearchOptions(
-            k=k, threshold=threshold, allow=allow, forbid=forbid, where=where, beam=beam, spelling=spelling
-        )
-        return self.searcher.search([query], options)[0]
+        texts = [names] if isinstance(names, str) else list(names)
+        described = title is not None or metadata is not None
+        document = Document(doc_id, title or "", "", dict(metadata or {})) if described else None
+        self.table.add(doc_id, texts, document)
 
-    def search_batch(
-        self,
-        queries: Sequence[str],
-        k: int = 10,
-        *,
-        threshold: float | None = None,
-        allow: Iterable[str] | None = None,
-        forbid: Iterable[str] | None = None,
-        where: str | Filter | None = None,
-        beam: int = 0,
-        spelling: bool | None = None,
-    ) -> list[list[Hit]]:
-        """The k best documents of each query."""
+    def remove(self, doc_id: str, names: str | Sequence[str] | None = None) -> None:
+        """Remove a document, or only some of its names; what is not there need not be removed."""
+        if names is None:
+            self.table.remove(doc_id)
+            return
+        texts = [names] if isinstance(names, str) else list(names)
+        self.table.change(remove_pairs=[(doc_id, self.table.encode(text)) for text in texts])
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Copy the index, as it is on disk, to a folder that is not there yet."""
+        target = Path(folder)
+        if target.exists():
+            raise PixnarError(f"{target} exists: give a new folder, or remove it first")
+        draft = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            with self.table.alone():  # no change in the middle of it
+                shutil.copytree(self.folder, draft)
+            put_in_place(draft, target)
+        except OSError as error:
+            raise PixnarError(f"{target} cannot be written: {error.strerror or error}") from error
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+    @overload
+    def search(  # type: ignore[overload-overlap]  # a text is a sequence of texts, too
+        self, query: str, k: int = 10, **options: Unpack[SearchKeywords]
+    ) -> list[Hit]: ...
+
+    @overload
+    def search(self, query: Sequence[str], k: int = 10, **options: Unpack[SearchKeywords]) -> list[list[Hit]]: ...
+
+    def search(
+        self, query: str | Sequence[str], k: int = 10, **options: Unpack[SearchKeywords]
+    ) -> list[Hit] | list[list[Hit]]:
+        """The k best documents, of each query where several are given.
+
+        Options: `allow`, `forbid` (document ids) and `where` (`country = "de" and price < 10`) restrict what may be
+        found; hits below `threshold` are left out. With `beam`, a beam of that width looks for docids as in the paper:
+        not exact, and docids alone rank. `spelling` says whether words in neither the corpus nor the encoder's
+        vocabulary are corrected; without it the index does what `fit` decided on dev.
+        """
+        if isinstance(query, str):
+            return self.searcher.search([query], SearchOptions(k=k, **options))[0]
+        return self.searcher.search(query, SearchOptions(k=k, **options))
+
+    def search_batch(self, queries: Sequence[str], k: int = 10, **options: Unpack[SearchKeywords]) -> list[list[Hit]]:
+        """The k best documents of each query; see `search`."""
         if isinstance(queries, str):
             raise TypeError("search_batch takes a list of queries; for one query use search")
-        options = SearchOptions(
-            k=k, threshold=threshold, allow=allow, forbid=forbid, where=where, beam=beam, spelling=spelling
-        )
-        return self.searcher.search(queries, options)
+        return self.searcher.search(queries, SearchOptions(k=k, **options))
 
     def queries(self, texts: Sequence[str], spelling: bool | None = None) -> list[Query]:
         """Queries ready to be asked: normalised, corrected, encoded, with their shortlists."""
@@ -216,23 +250,9 @@ class Index:
         """
         return self.searcher.correct(normalize(query), spelling)
 
-    def explain(
-        self,
-        query: str,
-        k: int = 10,
-        *,
-        threshold: float | None = None,
-        allow: Iterable[str] | None = None,
-        forbid: Iterable[str] | None = None,
-        where: str | Filter | None = None,
-        beam: int = 0,
-        spelling: bool | None = None,
-    ) -> dict[str, Any]:
+    def explain(self, query: str, k: int = 10, **options: Unpack[SearchKeywords]) -> dict[str, Any]:
         """How the answer comes about: clusters, shortlist, tokens of every slot, docids, sums, time per stage."""
-        options = SearchOptions(
-            k=k, threshold=threshold, allow=allow, forbid=forbid, where=where, beam=beam, spelling=spelling
-        )
-        return explain(self.searcher, query, options)
+        return explain(self.searcher, query, SearchOptions(k=k, **options))
 
     def generate(self, query: str, k: int = 10) -> list[Generated]:
         """The k docids that the model predicts for a query, best first, with their tokens."""

@@ -17,6 +17,7 @@ from pixnar.base.errors import PixnarError
 from pixnar.base.progress import Progress
 from pixnar.base.storage import atomic_write, put_in_place
 from pixnar.corpus import Corpus, open_corpus
+from pixnar.corpus.held_out import DEV, hold_out
 from pixnar.docid_generation import Wish, make_docids
 from pixnar.evaluation.queries import Queries, read_queries
 from pixnar.fusion.fuse import Fusion
@@ -163,6 +164,7 @@ class _Fit:
     def all(self) -> Report:
         if not (self._model_path() / "model.json").exists():
             check_encoder(self.recipe.model.encoder)
+        self.hold_out()
         self.world.in_turn(self.names)
         vocabulary = self.world.in_turn(self.vocabulary)
         table = self.world.in_turn(lambda: self.table(vocabulary))
@@ -187,8 +189,26 @@ class _Fit:
                 (self.folder / name).unlink(missing_ok=True)
         self.report.facts["served"] = ship(model, chosen, dev, self.folder, self.recipe.serve, self.say, self.progress)
         self.spelling(model, chosen, dev)
+        self._give_back(table)
         self._seal(rule, fusions, model)
         return self.report
+
+    def hold_out(self) -> None:
+        """Make a dev split of some docids where the corpus has none."""
+        most = self.recipe.fuse.hold_out
+        if not most or DEV in self.corpus.splits() or not self.corpus.has_docids():
+            return
+        self.corpus = hold_out(self.corpus, most, self.recipe.train.seed, self.progress)
+        if held := len(self.corpus.held_out):
+            self.report.facts["held_out"] = held
+            self.say(f"no dev split: {held:,} docids are held out as dev queries and added to the index at the end")
+
+    def _give_back(self, table: DocidTable) -> None:
+        """Add the docids that were held out; an interrupted fit may have added them already, which changes nothing."""
+        rows = self.corpus.held_out
+        if rows:
+            add = [(row.doc_id, table.encode(row.docid)) for row in rows]
+            table.change(add=add, spellings=[row.docid for row in rows])
 
     def names(self) -> None:
         """Docids made of the text, once, where the corpus has none; the corpus itself is left as it is."""

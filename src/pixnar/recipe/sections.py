@@ -271,6 +271,13 @@ class Fuse:
         1_000_000, "vectors at most among which the nearest are candidates; with more, vectors only re-rank", 0, HUGE
     )
     dev_queries: int = dial(1000, "dev queries on which the weights are chosen, at most", 1, HUGE)
+    hold_out: int = dial(
+        500,
+        "docids that serve as dev queries where the corpus has no dev split, at most; they are added to the index at "
+        "the end. 0: none",
+        0,
+        HUGE,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypedDict
 
 from pixnar.base.errors import PixnarError
 from pixnar.documents import Filter
@@ -41,6 +42,17 @@ class SearchOptions:
     def restricted(self) -> bool:
         """Whether some documents may not be found."""
         return self.allow is not None or self.forbid is not None or self.where is not None
+
+
+class SearchKeywords(TypedDict, total=False):
+    """Search options as keyword arguments, without k."""
+
+    threshold: float | None
+    allow: Iterable[str] | None
+    forbid: Iterable[str] | None
+    where: str | Filter | None
+    beam: int
+    spelling: bool | None
 
 
 ANYTHING = SearchOptions()
