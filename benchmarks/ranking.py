@@ -38,7 +38,7 @@ from pixnar.fusion.vectors import DocidVectors
 from pixnar.model.build import build_model, calibrate
 from pixnar.model.encoder import MINILM, Encoder, place_of
 from pixnar.model.features import FeatureCache
-from pixnar.model.nar import Nar
+from pixnar.model.nar import Nar, scorer_of
 from pixnar.pipeline.cross import CrossValidation, folds
 from pixnar.pipeline.parts import x_of
 from pixnar.pipeline.shortlist import make_shortlist
@@ -46,7 +46,7 @@ from pixnar.pipeline.tune import RuleTuner, docid_mrr
 from pixnar.recipe import Recipe, Train
 from pixnar.recipe import Shortlist as ShortlistWish
 from pixnar.scoring import PAPER_RULE, Priors, ScoreRule
-from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN, Query, Ranker, scorer_of
+from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN, Query, Ranker
 from pixnar.search.units import Units
 from pixnar.table import build_table
 from pixnar.train.data import TrainingData

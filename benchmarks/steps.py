@@ -40,7 +40,7 @@ from pixnar.fusion.vectors import DocidVectors
 from pixnar.model.build import Docids, build_model, calibrate
 from pixnar.model.encoder import MINILM, Encoder
 from pixnar.model.features import FeatureCache
-from pixnar.model.nar import Nar
+from pixnar.model.nar import Nar, scorer_of
 from pixnar.model.slots import MlpSlots
 from pixnar.model.solve import SolveOptions
 from pixnar.pipeline.parts import x_of
@@ -49,7 +49,7 @@ from pixnar.pipeline.shortlist import make_shortlist
 from pixnar.recipe import Recipe
 from pixnar.recipe import Shortlist as ShortlistSettings
 from pixnar.scoring import COMPOSED_RULE, Priors, ScoreRule
-from pixnar.search.ranker import Query, Ranker, scorer_of
+from pixnar.search.ranker import Query, Ranker
 from pixnar.search.units import Units
 from pixnar.table import DocidTable, build_table
 from pixnar.train.data import TrainingData

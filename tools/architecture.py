@@ -3,6 +3,7 @@
     python tools/architecture.py                         what can be counted in the sources
     python tools/architecture.py --index INDEX           one search, after a first one that warms up
     python tools/architecture.py --corpus CORPUS         one fit (give a small corpus)
+    python tools/architecture.py --map                   the map of rooms in CONTRIBUTING.md, written anew
 
 A room is a folder of src/pixnar. A search or fit touches a file when a function of it is called; a change of room is a
 call from a function of one room to one of another.
@@ -92,13 +93,38 @@ def travelled(work: Callable[[], Any]) -> dict[str, Any]:
     return {"files": len(files), "rooms": len(entered), "changes of room": changes, "entered": dict(entered)}
 
 
+def write_map(page: Path) -> None:
+    """Write what each room says of itself between the markers of a page, in the order of tests/test_layers.py."""
+    order = ast.parse((SOURCE.parent.parent / "tests" / "test_layers.py").read_text(encoding="utf-8"))
+    lists = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in order.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Tuple)
+        if node.targets[0].id in ("ABOVE", "TORCH", "LEAVES")
+    }
+    rows = ["| room | what comes in, what goes out |", "|---|---|"]
+    for room in (*lists["ABOVE"], *lists["TORCH"], *lists["LEAVES"]):
+        first = (SOURCE / room / "__init__.py").read_text(encoding="utf-8").split("\n")[0]
+        said = first.removeprefix('"""').removesuffix('"""').partition(": ")[2]
+        rows.append(f"| `{room}/` | {said} |")
+    before, marker, rest = page.read_text(encoding="utf-8").partition("<!-- rooms -->\n")
+    _, end, after = rest.partition("<!-- end -->")
+    if not marker or not end:
+        raise SystemExit(f"{page} has no <!-- rooms --> … <!-- end -->")
+    page.write_text(before + marker + "\n".join(rows) + "\n" + end + after, encoding="utf-8")
+
+
 def main() -> None:
     """Print the measurements as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--index", help="an index to search")
     parser.add_argument("--query", default="sugar disease with kidney trouble")
     parser.add_argument("--corpus", help="a small corpus to fit")
+    parser.add_argument("--map", action="store_true", help="write the map of rooms in CONTRIBUTING.md anew")
     given = parser.parse_args()
+    if given.map:
+        write_map(SOURCE.parent.parent / "CONTRIBUTING.md")
+        return
     found = sources()
     if given.index:
         from pixnar import Index

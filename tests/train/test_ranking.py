@@ -22,10 +22,10 @@ from pixnar.model.build import Docids, build_model
 from pixnar.model.encoder import Encoder
 from pixnar.model.features import FeatureCache
 from pixnar.model.losses import Sampler, Weights
-from pixnar.model.nar import Nar
+from pixnar.model.nar import Nar, scorer_of
 from pixnar.model.slots import MlpSlots
 from pixnar.scoring import COMPOSED_RULE
-from pixnar.search.ranker import Ranker, scorer_of
+from pixnar.search.ranker import Ranker
 from pixnar.search.units import Units
 from pixnar.table import DocidTable
 from pixnar.train import log, neighbours, ranking

@@ -17,12 +17,12 @@ from pixnar.fusion.ngrams import Ngrams
 from pixnar.model.build import Docids, build_model
 from pixnar.model.encoder import MINILM, Encoder
 from pixnar.model.features import FeatureCache
-from pixnar.model.nar import Nar
+from pixnar.model.nar import Nar, scorer_of
 from pixnar.pipeline.parts import x_of
 from pixnar.pipeline.tune import docid_mrr
 from pixnar.recipe import Train
 from pixnar.scoring import COMPOSED_RULE, Priors
-from pixnar.search.ranker import Ranker, scorer_of
+from pixnar.search.ranker import Ranker
 from pixnar.search.units import Units
 from pixnar.table import DocidTable
 from pixnar.train.data import TrainingData

@@ -1,1 +1,1 @@
-"""base: what every room stands on: errors, files, progress, packed strings, the normaliser, the hub."""
+"""base: errors, files, progress, packed strings, the normaliser, the hub: what every room stands on."""

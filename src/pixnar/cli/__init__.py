@@ -1,4 +1,4 @@
-"""The command line: one thin file per stage. What a command does lives in its stage's folder."""
+"""cli: a command line comes in; a call of the room that does the work goes out."""
 
 # A new file hangs its commands on `app`, or on a `group` of its own, and gets a line here, in the order of the help.
 # Whatever is slow to import is imported inside a command, so that `pixnar --help` stays quick.

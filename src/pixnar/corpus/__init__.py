@@ -1,6 +1,4 @@
-"""corpus: a folder, TSV files, an ir_datasets id or Parquet come in;
-documents, docids, queries and qrels stream out, checked on the way.
-"""
+"""corpus: folders, tables, Parquet or an ir_datasets id come in; documents, docids, queries and qrels stream out."""
 
 from pixnar.corpus.check import check_corpus, copy_corpus
 from pixnar.corpus.demo import DemoStats, write_demo

@@ -1,1 +1,1 @@
-"""scale: folders of shards come in; the same files as on one machine go out, made by the workers of a Ray cluster."""
+"""distributed: shards of a corpus or an index come in; the files and hits of one machine go out, made by Ray."""

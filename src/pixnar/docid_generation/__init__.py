@@ -1,4 +1,4 @@
-"""naming: documents without docids come in; docids, made of what they say and of what one might ask, come out."""
+"""docid_generation: documents without docids come in; docids made of their text go out."""
 
 from pixnar.docid_generation.doc2query import Asking
 from pixnar.docid_generation.options import DEFAULT, MODEL, PHRASES, SENTENCES, TITLES, Wish

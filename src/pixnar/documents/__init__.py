@@ -1,4 +1,4 @@
-"""documents: rows of a corpus come in; documents with ids, titles, metadata and filters over them go out."""
+"""documents: rows of a corpus come in; ids, titles, metadata and filters over them go out."""
 
 from __future__ import annotations
 

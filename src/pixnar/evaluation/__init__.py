@@ -1,4 +1,4 @@
-"""evaluate: rankings and judgements come in; figures, and how sure they are, come out."""
+"""evaluation: rankings and judgements come in; figures, intervals and p-values go out; baselines are measured alike."""
 
 from pixnar.corpus.perturb import Perturbation
 from pixnar.evaluation.compare import Row, compare

@@ -1,4 +1,4 @@
-"""evidence: documents or docids come in; a query's score for each of them, by the terms they share, comes out.
+"""fusion: documents or docids come in; BM25, lexical and dense scores of them, and weighted sums of these, go out.
 
 Terms are the tokens of a vocabulary (`Ngrams`) or words (`Bm25`).
 """

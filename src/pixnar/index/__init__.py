@@ -1,4 +1,4 @@
-"""index: the folder a user ships; a query comes in, documents come out."""
+"""index: the folder that `fit` wrote comes in; an `Index` that answers queries goes out."""
 
 from pixnar.index.index import BeamSearch, Index
 from pixnar.search import Hit

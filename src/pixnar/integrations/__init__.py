@@ -1,1 +1,1 @@
-"""integrations: an index inside other people's software. Each file needs an extra of its own, named like the file."""
+"""integrations: an index comes in; a retriever for PyTerrier, LangChain, LlamaIndex or MCP goes out."""

@@ -1,1 +1,1 @@
-"""model: a query goes through an encoder once; every slot of a docid is scored against one vector per phrase."""
+"""model: query texts come in; slot vectors and their products with one row per phrase go out (torch)."""

@@ -22,6 +22,8 @@ from pixnar.model.head import PhraseHead
 from pixnar.model.process_group import ALONE, World
 from pixnar.model.sharded import load_shard, save_shards
 from pixnar.model.slots import MaskSlots, MlpSlots
+from pixnar.scoring import Priors, ScoreRule
+from pixnar.search.query import ArrayHead, QueryScorer
 
 _FORMAT, _VERSION = "pixnar-model", 2
 _SETTINGS = "model.json"
@@ -241,3 +243,8 @@ def _settings(path: Path) -> dict[str, Any]:
     if missing:
         raise FileFormatError(f"{path} does not say {missing[0]!r}: copy or train the model again")
     return settings
+
+
+def scorer_of(model: Nar, priors: Priors, rule: ScoreRule) -> QueryScorer:
+    """A scorer over a model's own arrays."""
+    return QueryScorer(ArrayHead(*model.head.arrays()), model.log_z.cpu().numpy(), priors, rule)

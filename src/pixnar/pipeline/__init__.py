@@ -1,4 +1,4 @@
-"""fit: all stages in order, from a corpus to an index; a leaf that nothing imports but the command line."""
+"""pipeline: a corpus and a recipe come in; an index goes out, through all stages in order."""
 
 from pixnar.pipeline.run import Report, fit
 

@@ -37,7 +37,7 @@ from pixnar.index.manifest import SOURCES, write_manifest
 from pixnar.model.build import Docids, build_model, calibrate
 from pixnar.model.encoder import Encoder, check_encoder, place_of
 from pixnar.model.features import FeatureCache, Known
-from pixnar.model.nar import Nar
+from pixnar.model.nar import Nar, scorer_of
 from pixnar.model.process_group import ALONE, World
 from pixnar.model.solve import SolveOptions
 from pixnar.pipeline.cross import CrossValidation, folds
@@ -66,7 +66,7 @@ from pixnar.runtime import QueryEncoder
 from pixnar.runtime.shortlist import Shortlist
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search import Decoder
-from pixnar.search.ranker import BM25, DENSE, EXPANSION, OWN, TEXT, Query, Ranker, scorer_of
+from pixnar.search.ranker import BM25, DENSE, EXPANSION, OWN, TEXT, Query, Ranker
 from pixnar.search.ranker import DOCIDS as DOCID_SCORE
 from pixnar.search.units import Units
 from pixnar.table import DocidTable, build_table

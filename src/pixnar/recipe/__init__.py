@@ -1,4 +1,4 @@
-"""Recipes: every dial of a run in one TOML file. A path goes in, a checked `Recipe` comes out."""
+"""recipe: a TOML file comes in; every setting of a run, checked, goes out."""
 
 from pixnar.recipe.clover import CLOVER
 from pixnar.recipe.paper import PAPER

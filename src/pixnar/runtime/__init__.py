@@ -1,4 +1,4 @@
-"""runtime: query texts come in; their vectors, the tokens worth scoring and these tokens' scores go out. No torch.
+"""runtime: query texts come in; their vectors, shortlists and token scores go out, without torch.
 
 The query encoder runs in onnxruntime, phrase rows are small numbers multiplied natively (docs/kernel.md), and a
 shortlist says which of them a query needs.

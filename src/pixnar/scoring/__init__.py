@@ -1,4 +1,4 @@
-"""scoring: what the score of a token, a docid and a document is; training and search both import it."""
+"""scoring: logits and settings come in; scores of tokens, docids and documents go out, in training and search alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""search: scores of a query come in; the best docids or documents of a table come out, with a proof that they are."""
+"""search: a query comes in; the best docids and documents go out, with a proof that they are the best."""
 
 from __future__ import annotations
 

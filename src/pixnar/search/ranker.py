@@ -23,7 +23,6 @@ from pixnar.fusion.ranking import best
 from pixnar.fusion.vectors import NO_DOCID, DocidVectors
 from pixnar.runtime import HeadRows
 from pixnar.runtime.factors import DocidFactors
-from pixnar.scoring import Priors, ScoreRule
 from pixnar.search import Decoded, Decoder, DocidHit, DocumentHit, SlotScores
 from pixnar.search.live import Encode, LiveSources, Sources
 from pixnar.search.options import ANYTHING, SearchOptions
@@ -34,7 +33,6 @@ from pixnar.table import DocidTable
 from pixnar.table.difference import Difference
 
 if TYPE_CHECKING:
-    from pixnar.model.nar import Nar
     from pixnar.runtime.shortlist import Shortlist
 
 Floats = NDArray[np.float32]
@@ -108,11 +106,6 @@ def needed_by(fusion: Fusion | None) -> set[str]:
     """The sources that a fusion cannot do without: OWN for the evidence, whatever it is asked for, and the others."""
     weights = set() if fusion is None else set(fusion.weights)
     return (weights & {BM25, DENSE, TEXT}) | ({OWN} if weights & {OWN, EXPANSION} else set())
-
-
-def scorer_of(model: Nar, priors: Priors, rule: ScoreRule) -> QueryScorer:
-    """A scorer over a model's own arrays."""
-    return QueryScorer(ArrayHead(*model.head.arrays()), model.log_z.cpu().numpy(), priors, rule)
 
 
 def factors_of(scorer: QueryScorer, table: DocidTable) -> DocidFactors:

@@ -1,4 +1,4 @@
-"""An index over HTTP: routes, a bounded queue in front of the workers, live changes, hot swap, and a page.
+"""serve: HTTP requests come in; hits of a live index go out, through a bounded queue.
 
 A request goes through `app` (what may be asked) to `desk` (who waits, who is turned away), whose workers ask the index
 that `shelf` holds at that moment.

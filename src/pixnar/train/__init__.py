@@ -1,1 +1,1 @@
-"""Training: pairs and batches go in, a trained model and its checkpoints come out."""
+"""train: pairs of inputs and docids come in; a trained model and its checkpoints go out (torch)."""

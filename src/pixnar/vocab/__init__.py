@@ -1,4 +1,4 @@
-"""vocab: docid texts come in; a vocabulary of phrases that encodes and decodes any text comes out."""
+"""vocab: docid texts come in; a vocabulary of phrases that encodes and decodes any text goes out."""
 
 from __future__ import annotations
 
