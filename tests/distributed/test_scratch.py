@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pixnar.base.errors import PixnarError
-from pixnar.distributed.scratch import scratch_folder, written
+from pixnar.base.workdir import scratch_folder
+from pixnar.distributed.scratch import written
 
 
 def write_on(folder: Path, busy: threading.Event, stop: threading.Event) -> None:

@@ -26,5 +26,5 @@ def test_a_recipe_from_before_a_setting_existed_goes_on(tmp_path: Path) -> None:
     assert claim(place, corpus, Recipe(), overwrite=False) == place
     assert json.loads(note.read_bytes())["recipe"].keys() == {*noted["recipe"], "naming"}
     other = replace(Recipe(), train=replace(Recipe().train, seed=7))
-    with pytest.raises(PixnarError, match="begun with another corpus or recipe"):
+    with pytest.raises(PixnarError, match=r"index was begun with another recipe\.train\.seed: use the same again"):
         claim(place, corpus, other, overwrite=False)

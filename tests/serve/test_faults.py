@@ -23,7 +23,7 @@ from pixnar.benchmarks.http_client import Connection, get
 from pixnar.benchmarks.serve import Mix, closed, overloaded
 from pixnar.benchmarks.serve_process import ServeProcess
 
-from pixnar.base.storage import put_in_place
+from pixnar.base.workdir import swap
 from pixnar.corpus import open_corpus
 from pixnar.index import Index
 from pixnar.table import DocidTable
@@ -183,7 +183,7 @@ def test_a_new_index_is_taken_up_under_load(home: Path, copy: Path, texts: list[
     with ServeProcess(copy, *LOOK, "--wait-ms", "5000") as server:
         with asked(server, texts) as asking:
             eventually(partial(asking.heard, 30))
-            put_in_place(copy.with_name("index.next"), copy)
+            swap(copy.with_name("index.next"), copy)
             server.wait_for("index-swapped")
             seen = len(asking.replies) + 12  # those under way may still be the old one's
             eventually(partial(asking.heard, seen + 30))

@@ -7,14 +7,13 @@ that means something is covered by a checksum. docs/file-formats.md has the layo
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import gzip
 import json
 import mmap
 import os
 import shutil
 import struct
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 
 from pixnar.base.errors import FileFormatError, PixnarError
 
-LOCK = "lock"  # the file in a folder that whoever works there holds
+UNFINISHED = ".part"  # how the names of files end that were being written when their process was killed
 
 _HEADER = struct.Struct(
     "<8s8sIIQQQQ"
@@ -90,45 +89,26 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         os.replace(name, target)
         sync_folder(target.parent)
     except OSError as error:
-        raise _unwritable(target, error) from error
+        raise unwritable(target, error) from error
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
 
 
+def write_json(path: str | os.PathLike[str], value: Any, **options: Any) -> None:
+    """Write a value as JSON, atomically; the options are those of `json.dumps`."""
+    with atomic_write(path) as file:
+        file.write(json.dumps(value, **options).encode())
+
+
 @contextlib.contextmanager
-def locked_folder(folder: Path, patience: float = 2.0) -> Iterator[None]:
-    """Be the only one that works in a folder; an error if another process is at it for longer than `patience`."""
-    try:
-        file = open(folder / LOCK, "ab")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise PixnarError(
-            f"cannot change {folder}: {error.strerror}; see who may write there, or work on a copy"
-        ) from error
-    with file:
-        until = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() >= until:
-                    raise PixnarError(
-                        f"{folder} is being changed by another process: try again when it is done"
-                    ) from error
-            except OSError as error:
-                raise PixnarError(f"cannot lock {folder}: {error.strerror}; work on a disk that has locks") from error
-            time.sleep(0.005)
-        if not _same_file(file, folder / LOCK):  # whoever had it has removed the folder
-            raise PixnarError(f"{folder} was in use until now by another run, which has ended: run the command again")
-        yield
-
-
-def _same_file(file: IO[bytes], path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    except FileNotFoundError:
-        return False
+def gzipped(file: IO[bytes], target: Path, level: int = 6) -> Iterator[IO[bytes]]:
+    """The file itself or, if the name of its target ends in .gz, a gzip stream into it; no time of day is in that."""
+    if target.suffix != ".gz":
+        yield file
+        return
+    with gzip.GzipFile(filename="", mode="wb", compresslevel=level, fileobj=file, mtime=0) as stream:
+        yield stream  # type: ignore[misc]
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -142,14 +122,15 @@ def _aside(target: Path) -> str:
     if not target.parent.is_dir():
         raise PixnarError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
     try:
-        fd, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+        fd, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=UNFINISHED)
     except OSError as error:
-        raise _unwritable(target, error) from error
+        raise unwritable(target, error) from error
     os.close(fd)
     return name
 
 
-def _unwritable(target: Path, error: OSError) -> PixnarError:
+def unwritable(target: Path, error: OSError) -> PixnarError:
+    """What to say of a file that cannot be written."""
     return PixnarError(f"cannot write {target}: {error.strerror or error}; make room there or choose another place")
 
 
@@ -162,7 +143,7 @@ def reserve(path: Path, size: int) -> None:
             file.truncate(size)
     except OSError as error:
         path.unlink(missing_ok=True)
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
 
 
 def sync_folder(folder: Path) -> None:
@@ -172,18 +153,6 @@ def sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def put_in_place(built: Path, folder: Path) -> None:
-    """Swap a new folder in for an old one, if there is one; a kill in between leaves both, under their own names."""
-    if built == folder:
-        return
-    old = folder.with_name(f".{folder.name}.replaced-{os.getpid()}")
-    if folder.exists():
-        os.rename(folder, old)
-    os.rename(built, folder)
-    sync_folder(folder.parent)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def link_or_copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:

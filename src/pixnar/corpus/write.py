@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import gzip as gzip_module
 import json
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pixnar.base.errors import CorpusError
-from pixnar.base.storage import sync_folder
+from pixnar.base.storage import gzipped, sync_folder
+from pixnar.base.workdir import staged
 from pixnar.corpus import parse
 from pixnar.corpus.errors import BadValueError, shown
 from pixnar.corpus.records import DocidRow, Document, Qrel, Query
@@ -41,6 +39,7 @@ def write_corpus(
     A folder with something in it is replaced only with `overwrite`, and only if it holds a corpus of this layout and
     nothing else. The same rows give the same bytes.
 
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_corpus(folder, [Document("d1", "Tea", "", {})], [DocidRow("d1", "a hot drink")], [], {})
     ...     sorted(os.listdir(folder))
@@ -64,26 +63,13 @@ def write_corpus(
 
 @contextlib.contextmanager
 def _whole_folder(target: Path, overwrite: bool) -> Iterator[Path]:
-    """A fresh folder beside `target` that takes its place when the block ends well and vanishes when it does not."""
-    target = Path(os.path.abspath(target))  # a trailing slash or `..` must not move the draft elsewhere
-    check_target(target, overwrite)
+    """A new folder beside `target` that replaces it when the block ends well and vanishes when it does not."""
+    check_target(Path(os.path.abspath(target)), overwrite)
     try:
-        draft = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
+        with staged(target, CorpusError) as draft:
+            yield draft
     except OSError as error:
-        raise CorpusError(f"cannot write {target}: {error.strerror}; choose another place") from error
-    try:
-        umask = os.umask(0)
-        os.umask(umask)
-        draft.chmod(0o777 & ~umask)
-        yield draft
-        sync_folder(draft)
-        _replace(target, draft)
-        sync_folder(target.parent)
-    except BaseException as error:
-        shutil.rmtree(draft, ignore_errors=True)
-        if isinstance(error, OSError):
-            raise CorpusError(f"cannot write {target}: {error.strerror or error}; choose another place") from error
-        raise
+        raise CorpusError(f"cannot write {target}: {error.strerror or error}; choose another place") from error
 
 
 def check_target(target: Path, overwrite: bool) -> None:
@@ -103,28 +89,10 @@ def check_target(target: Path, overwrite: bool) -> None:
         )
 
 
-def _replace(target: Path, draft: Path) -> None:
-    if not target.exists() or not os.listdir(target):
-        os.replace(draft, target)  # takes the place of an empty folder, too
-        return
-    # A folder with something in it cannot be replaced in one step; aside, the old one can still be put back.
-    aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".old"))
-    os.replace(target, aside)
-    try:
-        os.replace(draft, target)
-    except BaseException:
-        os.replace(aside, target)
-        raise
-    shutil.rmtree(aside, ignore_errors=True)
-
-
 def _write(path: Path, lines: Iterable[bytes]) -> None:
     with open(path, "wb") as raw:
-        if path.suffix == ".gz":
-            with gzip_module.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
-                packed.writelines(lines)
-        else:
-            raw.writelines(lines)
+        with gzipped(raw, path) as file:
+            file.writelines(lines)
         raw.flush()
         os.fsync(raw.fileno())
 

@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 import pixnar
 from pixnar.base.errors import CorpusError, FileFormatError, PixnarError
 from pixnar.base.progress import Progress
-from pixnar.base.storage import LOCK, atomic_write, check_writable, file_digest, locked_folder
+from pixnar.base.storage import UNFINISHED, atomic_write, check_writable, file_digest, write_json
+from pixnar.base.workdir import WHOLE, Workdir, may_resume
 from pixnar.corpus import Skipped, parse
 from pixnar.corpus.errors import BadRows, shown
 from pixnar.corpus.ids import IdSet, is_text
@@ -46,8 +47,9 @@ from pixnar.table import DocidTable
 from pixnar.table.folder import TableFolder
 
 _PLAN, _QUERIES = "plan.json", "queries.jsonl"
-_WRITTEN = r"(?:plan\.json|queries\.jsonl|piece-\d{7,}\.arrow)"
-_OURS = re.compile(rf"{LOCK}|{_WRITTEN}|\.{_WRITTEN}\..*\.part")
+_PIECES = "piece-*.arrow"
+_WRITTEN = rf"(?:plan\.json|queries\.jsonl|piece-\d{{7,}}\.arrow|{WHOLE})"
+_FILES = re.compile(rf"{_WRITTEN}|\.{_WRITTEN}\..*{re.escape(UNFINISHED)}")
 _AT_ONCE = 4096  # ids of documents that are looked up together
 
 
@@ -126,15 +128,15 @@ def search_file(
         "skip_bad_rows": skip_bad_rows,
         "pixnar": pixnar.__version__,
     }
-    with _work_folder(out) as work:
+    with _claimed(out) as work:
         _check_target(out, asked, overwrite)  # another run may have written it since
         plan = _begun(work, settings, overwrite)
         if plan is None:
             judge = BadRows(skip_bad_rows, Skipped() if skipped is None else skipped)
             plan = _begin(work, settings, _read(asked, kind, judge, progress))
-        files = [_file(work, piece.number) for piece in plan.pieces]
+        files = [_file(work.path, piece.number) for piece in plan.pieces]
         missing = [piece for piece, file in zip(plan.pieces, files, strict=True) if not file.exists()]
-        order = Order(folder.resolve(), (work / _QUERIES).resolve(), wish, state, _seal(settings))
+        order = Order(folder.resolve(), (work.path / _QUERIES).resolve(), wish, state, _seal(settings))
         done = len(files) - len(missing)
         for number, made in (workers or Here(threads))(order, missing) if missing else ():
             with atomic_write(files[number]) as file:
@@ -143,8 +145,9 @@ def search_file(
             if progress:
                 progress("searching", min(done * wish.batch, plan.count), plan.count)
         _check_state(order)  # files are mapped: who writes over them changes what workers see
-        join(out, kind, files, order.seal)
-        _remove(work)
+        with work.output() as file:
+            join(file, out, files, order.seal)
+        work.remove()
     return plan.count
 
 
@@ -262,75 +265,38 @@ def _seal(settings: dict[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def _work_folder(out: Path) -> Iterator[Path]:
-    """The work folder of a target, locked; when the block raises and no piece is there, it is gone."""
-    work = out.with_name(f"{out.name}.work")
-    if os.path.lexists(work) and not _is_ours(work):
-        raise PixnarError(
-            f"{work} is needed for the work and holds something else: move it away, or choose another target"
-        )
-    work.mkdir(exist_ok=True)
-    with locked_folder(work):
+def _claimed(out: Path) -> Iterator[Workdir]:
+    """The working folder of a target, locked; when the block raises and no piece is there, it is gone."""
+    work = Workdir(out, files=_FILES)
+    with work.claim():
         try:
             yield work
         except BaseException:
-            if not _any_piece(work):
-                _remove(work)
+            work.forget(_PIECES)
             raise
 
 
-def _is_ours(work: Path) -> bool:
-    """Whether a run made the folder; it is locked before anything else is written."""
-    if not work.is_dir():
-        return False
-    names = os.listdir(work)
-    return not names or (LOCK in names and all(map(_OURS.fullmatch, names)))
-
-
-def _any_piece(work: Path) -> bool:
-    return any(work.glob("piece-*.arrow"))
-
-
-def _remove(work: Path) -> None:
-    """Remove what runs wrote, the lock last; what else somebody put there stays."""
-    _clear(work)
-    with contextlib.suppress(OSError):
-        os.unlink(work / LOCK)
-        os.rmdir(work)
-
-
-def _clear(work: Path) -> None:
-    for name in os.listdir(work):
-        if name != LOCK and _OURS.fullmatch(name):
-            os.unlink(work / name)
-
-
-def _begun(work: Path, settings: dict[str, Any], overwrite: bool) -> _Plan | None:
+def _begun(work: Workdir, settings: dict[str, Any], overwrite: bool) -> _Plan | None:
     """The plan of a run that was begun with the same settings; None to begin anew."""
+    path = work.path / _PLAN
     try:
-        content = json.loads((work / _PLAN).read_bytes())
-        begun, plan = dict(content["settings"]), _Plan(_pieces(list(map(int, content["ends"]))), int(content["count"]))
+        content = json.loads(path.read_bytes())
+        noted, plan = dict(content["settings"]), _Plan(_pieces(list(map(int, content["ends"]))), int(content["count"]))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
         if overwrite:
             return None
-        raise FileFormatError(f"{work / _PLAN} is damaged ({error}): remove {work}, or say --overwrite") from error
-    if begun == settings:
-        return plan
-    if not overwrite and _any_piece(work):
-        name = next((name for name, value in settings.items() if begun.get(name) != value), "version")
-        raise PixnarError(
-            f"{work} is of an unfinished run with another {name}: go on with the same, or say --overwrite to start anew"
-        )
-    return None
+        raise FileFormatError(f"{path} is damaged ({error}): remove {work.path}, or say --overwrite") from error
+    disposable = overwrite or not any(work.path.glob(_PIECES))
+    return plan if may_resume(work.path, noted, settings, overwrite=disposable) else None
 
 
-def _begin(work: Path, settings: dict[str, Any], queries: Iterable[Query]) -> _Plan:
+def _begin(work: Workdir, settings: dict[str, Any], queries: Iterable[Query]) -> _Plan:
     """Copy the queries and write down how they are cut."""
-    _clear(work)
+    work.clear()
     ends, count = [0], 0
-    with atomic_write(work / _QUERIES) as file:
+    with atomic_write(work.path / _QUERIES) as file:
         for query in queries:
             file.write(json.dumps([query.query_id, query.text]).encode() + b"\n")
             count += 1
@@ -338,8 +304,7 @@ def _begin(work: Path, settings: dict[str, Any], queries: Iterable[Query]) -> _P
                 ends.append(file.tell())
         if file.tell() > ends[-1]:
             ends.append(file.tell())
-    with atomic_write(work / _PLAN) as file:
-        file.write(json.dumps({"settings": settings, "ends": ends, "count": count}).encode())
+    write_json(work.path / _PLAN, {"settings": settings, "ends": ends, "count": count})
     return _Plan(_pieces(ends), count)
 
 

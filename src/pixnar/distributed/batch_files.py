@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from pixnar.base.errors import FileFormatError, MissingExtraError, PixnarError
-from pixnar.base.storage import atomic_write
+from pixnar.base.storage import gzipped
 from pixnar.evaluation.trec import run_lines
 
 try:
@@ -55,17 +53,17 @@ def packed_piece(rows: Sequence[tuple[Any, ...]], seal: str) -> bytes:
     return content
 
 
-def join(target: Path, kind: str, pieces: Sequence[Path], seal: str) -> None:
-    """All pieces in one file, in their order; few of them are held at a time."""
+def join(file: IO[bytes], target: Path, pieces: Sequence[Path], seal: str) -> None:
+    """Write all pieces, in their order, in the format of the target; few of them are held at a time."""
+    kind = format_of(target)
     tables = (_table(path, seal) for path in pieces)
-    with atomic_write(target) as file:
-        if kind == "parquet":
-            _write_parquet(file, tables)
-            return
-        write: Callable[[Any], Iterable[str]] = _trec if kind == "trec" else _json_lines
-        with _packed(file, target) as text:
-            for table in tables:
-                text.writelines(line.encode() for line in write(table))
+    if kind == "parquet":
+        _write_parquet(file, tables)
+        return
+    write: Callable[[Any], Iterable[str]] = _trec if kind == "trec" else _json_lines
+    with gzipped(file, target, 9) as text:
+        for table in tables:
+            text.writelines(line.encode() for line in write(table))
 
 
 def _table(path: Path, seal: str) -> Any:
@@ -91,15 +89,6 @@ def _write_parquet(file: IO[bytes], tables: Iterable[Any]) -> None:
                 held = []
         if held:
             writer.write_table(pa.concat_tables(held).combine_chunks())
-
-
-@contextlib.contextmanager
-def _packed(file: IO[bytes], target: Path) -> Iterator[IO[bytes]]:
-    if target.suffix != ".gz":
-        yield file
-        return
-    with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
-        yield packed  # type: ignore[misc]
 
 
 def _json_lines(table: Any) -> Iterator[str]:

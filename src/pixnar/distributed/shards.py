@@ -12,9 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
-import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +23,8 @@ from numpy.typing import NDArray
 
 from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.base.progress import Progress
-from pixnar.base.storage import atomic_write, link_or_copy, put_in_place, read_container, write_container
+from pixnar.base.storage import link_or_copy, read_container, write_container, write_json
+from pixnar.base.workdir import staged
 from pixnar.corpus.records import Document
 from pixnar.fusion.bm25 import Bm25
 from pixnar.fusion.lexical import DocumentEvidence
@@ -48,7 +46,7 @@ from pixnar.index.files import (
     write_units,
 )
 from pixnar.index.manifest import NAME as MANIFEST
-from pixnar.index.manifest import UNFINISHED, read_manifest, write_manifest
+from pixnar.index.manifest import read_manifest, write_manifest
 from pixnar.runtime import HeadRows
 from pixnar.runtime.factors import DocidFactors
 from pixnar.search.units import Units
@@ -181,10 +179,7 @@ def split(
     source, folder = Path(index), Path(target)
     whole = _Whole.open(source)
     _check(folder, parts, whole.table.documents, overwrite)
-    _clear(folder)
-    built = folder.with_name(f"{_prefix(folder)}{os.getpid()}{UNFINISHED}")
-    built.mkdir()
-    try:
+    with staged(folder) as built:
         places, owners = Cut.of(whole.units, parts).places, whole.table.owners(parts)
         about: dict[str, Any] = {"format": _FORMAT, "version": _VERSION, "cut": whole.cut(parts), "keys": whole.keys()}
         documents: list[int] = []
@@ -194,16 +189,12 @@ def split(
             if progress:
                 progress(f"cutting: part {number + 1} of {parts}", number, parts)
             part.mkdir()
-            made = whole.table.write_part(part / DOCIDS, owners == number, shards.member(number), threads=threads)
-            documents.append(made.documents)
+            table = whole.table.write_part(part / DOCIDS, owners == number, shards.member(number), threads=threads)
+            documents.append(table.documents)
             whole.write_part(part, places[number], shards.member(number))
         if read_manifest(source) != whole.content:
             raise PixnarError(f"{source} was built again while it was cut: cut it again")
-        with atomic_write(built / NAME) as file:
-            file.write(json.dumps(shards.content, indent=1, ensure_ascii=True).encode() + b"\n")
-        put_in_place(built, folder)
-    finally:
-        shutil.rmtree(built, ignore_errors=True)
+        write_json(built / NAME, shards.content, indent=1)
     if progress:
         progress("cutting", parts, parts)
     return Shards.open(folder)
@@ -287,31 +278,6 @@ def _check(folder: Path, parts: int, documents: int, overwrite: bool) -> None:
         raise PixnarError(f"{folder} exists and holds no parts: choose another name or remove it")
     if folder.exists() and not overwrite:
         raise PixnarError(f"{folder} exists: choose another name or say --overwrite")
-
-
-def _prefix(folder: Path) -> str:
-    """How folders begin that processes of this machine build aside; the number of the process follows."""
-    return f".{folder.name}.{socket.gethostname()}-"
-
-
-def _clear(folder: Path) -> None:
-    """Remove what processes of this machine built aside for the folder, or put aside for it, and were killed over."""
-    built = re.compile(re.escape(_prefix(folder)) + r"(\d+)" + re.escape(UNFINISHED))
-    replaced = re.compile(rf"\.{re.escape(folder.name)}\.replaced-(\d+)")  # see `put_in_place`
-    for path in folder.parent.iterdir():
-        found = built.fullmatch(path.name) or (folder.exists() and replaced.fullmatch(path.name))
-        if found and (int(found[1]) == os.getpid() or not _runs(int(found[1]))):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # of another user
-        return True
-    return True
 
 
 @dataclass(frozen=True)

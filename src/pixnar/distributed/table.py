@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 from pixnar import _native
 from pixnar.base.progress import Progress
 from pixnar.base.storage import read_container, write_container
+from pixnar.base.workdir import scratch_folder
 from pixnar.corpus import Corpus, Skipped, open_corpus
 from pixnar.corpus.ids import IdSet
 from pixnar.corpus.shards import LEAST_BYTES, Shard, cut_files, shard_docids
 from pixnar.distributed.executor import Crew
-from pixnar.distributed.scratch import load, remove, save, scratch_folder
+from pixnar.distributed.scratch import load, remove, save
 from pixnar.documents.documents import Documents, write_documents
 from pixnar.table import DocidTable
 from pixnar.table.build import Records, encode_rows, row_batches

@@ -14,7 +14,8 @@ from typing import Any
 from pixnar.base.errors import MissingPartError, PixnarError
 from pixnar.base.normalize import normalize
 from pixnar.base.progress import Progress
-from pixnar.base.storage import atomic_write, check_writable
+from pixnar.base.storage import check_writable, write_json
+from pixnar.base.workdir import work_path
 from pixnar.corpus import Corpus, Document
 from pixnar.corpus.errors import shown
 from pixnar.corpus.fingerprint import state_of, state_of_files
@@ -100,7 +101,7 @@ class _Run:
             self.parts.forget(all_of_it=True)
             raise MissingPartError(f"{self.corpus.name}: no docid came of it; {why}")
         self.close()
-        self.parts.finish(self.target, len(made))
+        self.parts.finish(len(made))
         return summary
 
     def close(self) -> None:
@@ -168,8 +169,7 @@ class _Run:
         path = self.parts.folder / "documents.json"
         if not path.exists():
             count = sum(1 for _ in self.corpus.documents(self.progress))
-            with atomic_write(path) as file:
-                file.write(json.dumps(count).encode())
+            write_json(path, count)
         return int(json.loads(path.read_bytes()))
 
     @cached_property
@@ -218,7 +218,7 @@ def _settings(corpus: Corpus, target: Path, wish: Wish) -> dict[str, Any]:
     model = Path(wish.asking.model or "?")
     return {
         "version": _VERSION,
-        "corpus": state_of(corpus, but=[target, target.with_name(f"{target.name}.work")]),
+        "corpus": state_of(corpus, but=[target, work_path(target)]),
         "wish": asdict(wish),
         "files": [state_of_files(path) for path in wish.files],
         "model": state_of_files(model) if model.exists() else None,

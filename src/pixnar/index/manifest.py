@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from pixnar.base.errors import FileFormatError, PixnarError
-from pixnar.base.storage import atomic_write, file_digest
+from pixnar.base.storage import UNFINISHED, file_digest, write_json
 
 NAME = "manifest.json"
-UNFINISHED = ".part"  # how the names of files end that were being written when their process was killed
 SOURCES = ("docids", "evidence", "all")
 """What may rank documents: docids alone; also evidence, what the model's phrases say; also dense, text and BM25."""
 
@@ -55,8 +54,7 @@ def write_manifest(folder: Path, content: dict[str, Any], kind: Kind = INDEX) ->
         for path in _files(folder)
     }
     whole = {"format": kind.format, "version": kind.version, **content, "files": files}
-    with atomic_write(folder / NAME) as file:
-        file.write(json.dumps(whole, indent=2, ensure_ascii=False, sort_keys=True).encode())
+    write_json(folder / NAME, whole, indent=2, ensure_ascii=False, sort_keys=True)
 
 
 def format_of(folder: Path) -> str | None:

@@ -1,23 +1,22 @@
-"""Where an index is built: a folder that is taken once, resumed by the same recipe, and swapped in when it is whole."""
+"""The folder of an index that is being built: claimed for one corpus and recipe, and resumed with the same."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 from pixnar.base.errors import PixnarError
-from pixnar.base.storage import atomic_write
+from pixnar.base.storage import UNFINISHED, write_json
+from pixnar.base.workdir import may_resume, read_note
 from pixnar.corpus import Corpus, state_of
 from pixnar.index.files import DOCIDS
-from pixnar.index.manifest import NAME, UNFINISHED
+from pixnar.index.manifest import NAME
 from pixnar.recipe import Recipe, from_dict, to_dict
 
 
 def claim(folder: Path, corpus: Corpus, recipe: Recipe, *, overwrite: bool) -> Path:
-    """Take a folder for a new index, or go on with the one begun there; where to build.
+    """Claim a folder for a new index or resume the one begun there; returns the folder to build in.
 
     With `overwrite` a finished index stays and answers until the new one, built beside it, is whole.
     """
@@ -31,24 +30,21 @@ def claim(folder: Path, corpus: Corpus, recipe: Recipe, *, overwrite: bool) -> P
         raise PixnarError(f"{beside(folder)} is whole, but was not put in place: rename it to {folder.name}")
     if finished and (place / NAME).exists():
         shutil.rmtree(place)  # whole, but never put in place; the one that was there is still there
-    begun = {"corpus": state_of(corpus), "recipe": to_dict(recipe)}
+    settings = {"corpus": state_of(corpus), "recipe": to_dict(recipe)}
     note = place / "work" / "fit.json"
     if not note.exists() and any(path.is_file() and path.suffix != ".part" for path in place.rglob("*")):
         lost = " and would be lost" if overwrite else ""
         raise PixnarError(f"{place} is not empty, no index was begun there{lost}: choose another output")
-    if note.exists() and _noted(note) != begun:
-        if not overwrite:
-            raise PixnarError(f"{place} was begun with another corpus or recipe: use those again, or give --overwrite")
+    if note.exists() and not may_resume(place, _noted(note), settings, overwrite=overwrite):
         shutil.rmtree(place)
     _sweep(place)
     note.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(note) as file:
-        file.write(json.dumps(begun).encode())
+    write_json(note, settings)
     return place
 
 
 def forget(place: Path) -> None:
-    """Remove a folder in which nothing was made yet: what was wrong can be put right, and the fit begun anew."""
+    """Remove a folder in which nothing was made yet, so that a corrected fit can claim it."""
     note = place / "work" / "fit.json"
     if [path for path in place.rglob("*") if path.is_file()] == [note]:
         with contextlib.suppress(OSError):  # whatever else is there, empty folders or links, is somebody's
@@ -68,10 +64,10 @@ def beside(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.next")
 
 
-def _noted(path: Path) -> Any:
+def _noted(note: Path) -> dict[str, object] | None:
+    """The settings of a fit that was begun; a recipe from before some setting existed has its default."""
     try:
-        noted = json.loads(path.read_bytes())
-        # A recipe that was written before some setting existed has its default.
-        return noted | {"recipe": to_dict(from_dict(noted["recipe"], str(path)))}
+        settings = dict(read_note(note))
+        return settings | {"recipe": to_dict(from_dict(settings["recipe"], str(note)))}
     except (ValueError, KeyError, TypeError, PixnarError):
         return None

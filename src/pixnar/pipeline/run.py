@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from pixnar.base.errors import PixnarError
 from pixnar.base.progress import Progress
-from pixnar.base.storage import atomic_write, put_in_place
+from pixnar.base.storage import write_json
+from pixnar.base.workdir import swap
 from pixnar.corpus import Corpus, open_corpus
 from pixnar.corpus.held_out import DEV, hold_out
 from pixnar.docid_generation import Wish, make_docids
@@ -131,7 +132,7 @@ def fit(
     if world.first:
         if not keep_work:
             shutil.rmtree(place / "work", ignore_errors=True)
-        put_in_place(place, folder)
+        swap(place, folder)
     world.wait()
     return report
 
@@ -317,8 +318,7 @@ class _Fit:
         self._calibrate(model, data, dev)
         self.report.facts |= {"steps": trained.steps, "best_step": trained.best_step, "softmax": trained.softmax}
         if self.world.first:
-            with atomic_write(known) as file:
-                file.write(json.dumps(self.report.facts).encode())
+            write_json(known, self.report.facts)
         model.save_pretrained(path)
         return model if self.world.size == 1 else self._whole(path)
 
@@ -367,8 +367,7 @@ class _Fit:
             else:
                 wish, phrases = self.recipe.model.vectors, len(data.vocabulary)
                 chosen = choose_precision(encoder, folder, wish, data, dev, phrases, self.say, self.threads)
-                with atomic_write(note) as file:
-                    file.write(json.dumps(chosen).encode())
+                write_json(note, chosen)
             self.report.facts["vectors"] = chosen
         precision = self.world.tell(self.report.facts["vectors"]["precision"] if self.world.first else "")
         return FeatureCache(encoder, folder, precision=precision, threads=self.threads)

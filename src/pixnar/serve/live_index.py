@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from pixnar.base.errors import PixnarError
-from pixnar.base.storage import in_memory
+from pixnar.base.storage import UNFINISHED, in_memory
 from pixnar.index import Index
 from pixnar.index.files import DOCIDS
-from pixnar.index.manifest import UNFINISHED
 from pixnar.runtime import CachedEncoder
 from pixnar.serve.handlers import Job, Watch, answers
 from pixnar.serve.limits import Limits

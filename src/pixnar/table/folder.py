@@ -27,7 +27,8 @@ from typing import Any, NamedTuple
 import xxhash
 
 from pixnar.base.errors import FileFormatError, PixnarError
-from pixnar.base.storage import LOCK, locked_folder, read_container, sync_folder, write_container
+from pixnar.base.storage import read_container, sync_folder, write_container
+from pixnar.base.workdir import LOCK, locked_folder, remove_unlocked
 
 PATIENCE = 2.0  # seconds to wait for others: longer than a change takes, shorter than people wait without a word
 
@@ -165,9 +166,7 @@ class TableFolder:
             except BaseException:
                 self.discard(generation)
                 if fresh:
-                    with contextlib.suppress(OSError):
-                        os.unlink(self.path / LOCK)
-                        os.rmdir(self.path)
+                    remove_unlocked(self.path)
                 raise
 
     def check_target(self, *, overwrite: bool) -> None:

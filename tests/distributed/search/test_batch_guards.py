@@ -93,7 +93,9 @@ def test_an_index_that_changes_is_told(home: Path, own: Path, tmp_path: Path) ->
     with pytest.raises(PixnarError, match=r"index was changed while it was searched: .*--overwrite"):
         search_file(own, queries, out, WISH, workers=Meanwhile(lambda: add(own, "new")))
     assert not out.exists()
-    with pytest.raises(PixnarError, match="unfinished run with another index"):
+    with pytest.raises(
+        PixnarError, match=r"run\.parquet\.work was begun with another index: use the same again, or pass --overw"
+    ):
         search_file(own, queries, out, WISH)
     assert search_file(own, queries, out, WISH, threads=1, overwrite=True) == 320
     assert "new" in pq.read_table(out)["doc_id"].to_pylist()
@@ -120,7 +122,7 @@ def test_a_worker_that_opens_a_changed_index_says_so(home: Path, own: Path, tmp_
 def test_another_release_starts_anew(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin(home / "index", home / "queries.jsonl", tmp_path / "run.parquet")
     monkeypatch.setattr("pixnar.__version__", "0.0.1")
-    with pytest.raises(PixnarError, match="unfinished run with another pixnar"):
+    with pytest.raises(PixnarError, match=r"run\.parquet\.work was begun with another pixnar"):
         search_file(home / "index", home / "queries.jsonl", tmp_path / "run.parquet", WISH)
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pixnar.base.errors import FileFormatError, PixnarError
-from pixnar.base.storage import put_in_place
+from pixnar.base.workdir import staged
 from pixnar.evaluation.baselines.aggregate import Aggregate
 from pixnar.evaluation.baselines.bm25 import Bm25Retriever
 from pixnar.evaluation.baselines.dense import VECTORS, DenseRetriever
@@ -32,7 +30,7 @@ BM25, DENSE, HYBRID = "bm25", "dense", "hybrid"
 
 @contextlib.contextmanager
 def building(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Where to build a baseline; it takes its place when the block ends well, else nothing is left of it.
+    """A folder to build a baseline in; it replaces `folder` when the block ends well, else nothing is left of it.
 
     With `overwrite` a baseline that is there stays and answers until then.
     """
@@ -45,17 +43,10 @@ def building(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
             raise PixnarError(f"{folder} holds a baseline: choose another output, or give --overwrite to replace it")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=manifest.UNFINISHED))
     except OSError as error:
         raise PixnarError(f"cannot write {folder}: {error.strerror}; choose another place") from error
-    try:
-        umask = os.umask(0)
-        os.umask(umask)
-        aside.chmod(0o777 & ~umask)  # as an ordinary new folder has it
-        yield aside
-        put_in_place(aside, folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    with staged(folder) as built:
+        yield built
 
 
 def seal(folder: Path, kind: str, options: dict[str, Any], facts: dict[str, Any], corpus: str) -> None:

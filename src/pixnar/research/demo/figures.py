@@ -12,7 +12,7 @@ from rich.table import Table
 
 from pixnar.base.errors import FileFormatError
 from pixnar.base.progress import Progress
-from pixnar.base.storage import atomic_write, file_digest
+from pixnar.base.storage import file_digest, write_json
 from pixnar.corpus import Corpus
 from pixnar.evaluation import evaluate
 from pixnar.evaluation.baselines import build_bm25, build_dense, build_hybrid, describe, open_baseline
@@ -117,8 +117,7 @@ class Figures:
             figures = {"figures": found.figures, "within": (high - low) / 2, "queries": len(found.run)}
             assert found.latency is not None
             self.rows[system.name] = {"of": self._of(system), **figures, "ms": found.latency.p50}
-            with atomic_write(self._path) as file:
-                file.write(json.dumps(self.rows, indent=2).encode())
+            write_json(self._path, self.rows, indent=2)
 
     def table(self) -> Table:
         """For people: per cent, and milliseconds."""

@@ -16,7 +16,7 @@ import xxhash
 
 from pixnar.base.errors import PixnarError
 from pixnar.base.progress import Progress
-from pixnar.base.storage import atomic_write
+from pixnar.base.storage import write_json
 from pixnar.corpus import Corpus, open_corpus, state_of
 from pixnar.evaluation import bootstrap, evaluate, paired_difference, write_run
 from pixnar.evaluation.environment import environment
@@ -249,7 +249,7 @@ class Study:
         if all(len(text.split()) == 1 for query, hits in found.run.items() for text in (query, *(h[0] for h in hits))):
             write_run(path.with_suffix(".trec.gz"), found.run, _slug(label))
         self.commits.add(made.made["commit"])
-        self._keep(path, made.__dict__)
+        write_json(path, made.__dict__)
         return made
 
     def kept(self, label: str, facts: Any, make: Callable[[], Any]) -> Any:
@@ -257,12 +257,8 @@ class Study:
         path = self.work / "judged" / f"{self.key(label, facts)}.json"
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
-            self._keep(path, make())
+            write_json(path, make())
         return json.loads(path.read_bytes())
-
-    def _keep(self, path: Path, content: Any) -> None:
-        with atomic_write(path) as file:
-            file.write(json.dumps(content).encode())
 
     def judged_index(
         self,
