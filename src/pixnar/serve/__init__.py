@@ -1,14 +1,14 @@
 """An index over HTTP: routes, a bounded queue in front of the workers, live changes, hot swap, and a page.
 
-A request goes through `app` (what may be asked) to `desk` (who waits, who is turned away), whose workers ask the index
-that `shelf` holds at that moment.
+A request goes through `app` (what may be asked) to `queue` (who waits, who is turned away), whose workers ask the index
+that `live_index` holds at that moment.
 """
 
 from pixnar.serve.app import make_app
 from pixnar.serve.limits import Limits
-from pixnar.serve.live_index import Shelf
-from pixnar.serve.queue import Desk
+from pixnar.serve.live_index import LiveIndex
+from pixnar.serve.queue import AdmissionQueue
 from pixnar.serve.run import Settings, serve
 from pixnar.serve.server import Server, make_server
 
-__all__ = ["Desk", "Limits", "Server", "Settings", "Shelf", "make_app", "make_server", "serve"]
+__all__ = ["AdmissionQueue", "Limits", "LiveIndex", "Server", "Settings", "make_app", "make_server", "serve"]

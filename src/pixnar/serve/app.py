@@ -22,7 +22,7 @@ from pixnar.index.index import wanted_of
 from pixnar.serve.description import methods_of, with_limits
 from pixnar.serve.handlers import Job
 from pixnar.serve.limits import Limits, RefusedError
-from pixnar.serve.middleware import Gate
+from pixnar.serve.middleware import RequestGuard
 from pixnar.serve.responses import json_reply, refusal, to_json
 from pixnar.serve.schemas import (
     Addition,
@@ -63,13 +63,13 @@ _POLICY = (
 
 def make_app(server: Server, *, log_queries: bool = False, access_log: bool = True) -> FastAPI:
     """The HTTP API of a server."""
-    limits, desk, shelf = server.limits, server.desk, server.shelf
+    limits, queue, backend = server.limits, server.queue, server.backend
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         yield
-        await run_in_threadpool(desk.close)
-        shelf.close()
+        await run_in_threadpool(queue.close)
+        backend.close()
 
     app = FastAPI(
         title="PIXNAR",
@@ -90,9 +90,9 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
         wanted = wanted_of(wish.allow, wish.forbid, where, wish.width if wish.decode == "beam" else 0)
         jobs = [Job(text, wish.k, wanted, wish.threshold, wish.explain, wish.spelling) for text in texts]
         request.state.facts = {"queries": len(jobs), "k": wish.k} | ({"text": texts} if log_queries else {})
-        results = await _patiently(request, desk.ask(jobs), limits.timeout_seconds)
+        results = await _patiently(request, queue.ask(jobs), limits.timeout_seconds)
         spent = round((time.perf_counter() - began) * 1e6, 1)
-        head = b'{"index": %s, "microseconds": %s, "results": [' % (to_json(shelf.name), to_json(spent))
+        head = b'{"index": %s, "microseconds": %s, "results": [' % (to_json(backend.name), to_json(spent))
         return json_reply(head + b", ".join(results) + b"]}")
 
     @app.post("/search", response_model=SearchOut, responses=_SEARCH, tags=["search"])
@@ -106,7 +106,7 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
         return await searched(request, wish.whole())
 
     def changed() -> Response:
-        facts = shelf.facts()
+        facts = backend.facts()
         return json_reply({"documents": facts["documents"], "pairs": facts["docids"]})
 
     @app.post("/docids", response_model=ChangeOut, responses=_CHANGE, tags=["live changes"])
@@ -116,7 +116,7 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
         x_api_key: _ApiKey = None,
     ) -> Response:
         """Let docids name documents, new or known; searches find them at once, and they are on disk."""
-        await run_in_threadpool(shelf.add, wish, limits)
+        await run_in_threadpool(backend.add, wish, limits)
         return await run_in_threadpool(changed)
 
     @app.delete("/docids", response_model=ChangeOut, responses=_CHANGE, tags=["live changes"])
@@ -129,7 +129,7 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
         x_api_key: _ApiKey = None,
     ) -> Response:
         """Remove documents, or docids, or the docids of a document. What is not there need not be removed."""
-        await run_in_threadpool(shelf.remove, doc_id, docid, limits)
+        await run_in_threadpool(backend.remove, doc_id, docid, limits)
         return await run_in_threadpool(changed)
 
     @app.get("/health", response_model=StateOut, tags=["operations"])
@@ -159,10 +159,10 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
     @app.get("/info", response_model=InfoOut, tags=["operations"])
     async def info() -> Response:
         """What is served, and how much may be asked."""
-        facts = await run_in_threadpool(shelf.facts)
+        facts = await run_in_threadpool(backend.facts)
         return json_reply(
             {
-                "index": shelf.name,
+                "index": backend.name,
                 "version": pixnar.__version__,
                 **facts,
                 "limits": {
@@ -178,7 +178,7 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
     for path, name in (("/", "index.html"), ("/docs", "docs.html")):
         app.get(path, include_in_schema=False)(_page(name))
     app.openapi = with_limits(app, limits)  # type: ignore[method-assign]
-    app.add_middleware(Gate, server=server, access_log=access_log)
+    app.add_middleware(RequestGuard, server=server, access_log=access_log)
     return app
 
 

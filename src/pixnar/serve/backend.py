@@ -10,8 +10,8 @@ from pixnar.serve.limits import Limits
 from pixnar.serve.schemas import Addition
 
 
-class Holding(Protocol):
-    """An index in service: whole and in this process (`Shelf`), or elsewhere."""
+class Backend(Protocol):
+    """An index in service: whole and in this process (`LiveIndex`), or elsewhere."""
 
     seconds: float  # what a query takes
     listeners: list[Callable[[str], None]]  # who is told the names of events

@@ -27,7 +27,7 @@ _WARM_UPS = 20
 _AGAIN = 60.0  # seconds until a folder that could not be used is tried again as it is
 
 
-class Shelf:
+class LiveIndex:
     """Holds one index, in memory; `index` is whichever is in force. A search that has one keeps it to its end.
 
     `look` compares the folder with what was loaded. Docids that other processes changed are taken in; a new index is
@@ -57,11 +57,11 @@ class Shelf:
         return folder.parent.name if folder.name == "index" else folder.name
 
     def answers(self, jobs: Sequence[Job], watch: Watch | None = None) -> list[bytes | Exception]:
-        """See `Holding`."""
+        """See `Backend`."""
         return answers(self.index, jobs, watch)
 
     def facts(self) -> dict[str, Any]:
-        """See `Holding`."""
+        """See `Backend`."""
         table, engine = self.index.table, self.index.engine
         return {
             "documents": table.documents,
@@ -73,11 +73,11 @@ class Shelf:
         }
 
     def add(self, wish: Addition, limits: Limits) -> None:
-        """See `Holding`."""
+        """See `Backend`."""
         add(self.index.table, wish, limits)
 
     def remove(self, doc_ids: Sequence[str], docids: Sequence[str], limits: Limits) -> None:
-        """See `Holding`."""
+        """See `Backend`."""
         remove(self.index.table, doc_ids, docids, limits)
 
     def watch(self, every: float = 1.0) -> None:

@@ -19,7 +19,7 @@ _KNOWN = {"/", "/docs", "/docids", "/health", "/info", "/metrics", "/openapi.jso
 _QUIET = {"/health", "/ready", "/metrics"}
 
 
-class Gate:
+class RequestGuard:
     """Turns away what there is no room for before it is read, and bodies that are too long while they are read."""
 
     def __init__(self, app: ASGIApp, server: Server, access_log: bool = True) -> None:
@@ -63,7 +63,7 @@ class Gate:
                 self.server.log("request", method=scope["method"], route=route, status=status, ms=ms, **facts)
 
     async def _through(self, scope: Scope, receive: Receive, send: Send, route: str) -> None:
-        refused = self.server.desk.full() if route == "/search" else None
+        refused = self.server.queue.full() if route == "/search" else None
         if route == "/docids":
             refused = self._locked(dict(scope["headers"]))
         body = b""

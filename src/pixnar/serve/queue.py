@@ -31,7 +31,7 @@ class _Waiting(Generic[Job]):
     since: float = field(default_factory=time.perf_counter)
 
 
-class Desk(Generic[Job]):
+class AdmissionQueue(Generic[Job]):
     """`ask` puts jobs in the queue or refuses them all; `work` answers some of them, on a worker's thread.
 
     Whoever asks for many at once waits for them in turn with the others: of each request one job is taken, then of the
@@ -51,7 +51,7 @@ class Desk(Generic[Job]):
         """`seconds` is what a query takes at first guess; `watch` is told how long the first waited, and how many."""
         self._work, self._limits, self._batch, self._watch = work, limits, max(1, batch), watch
         self._seconds = self._unhurried = seconds
-        self._queue: deque[deque[_Waiting[Job]]] = deque()  # a row of jobs for each request
+        self._requests: deque[deque[_Waiting[Job]]] = deque()  # a row of jobs for each request
         self._changed = threading.Condition()
         self._running = 0
         self._closing = False
@@ -63,7 +63,7 @@ class Desk(Generic[Job]):
     def waiting(self) -> int:
         """Queries that nobody works on yet."""
         with self._changed:
-            return sum(map(len, self._queue))
+            return sum(map(len, self._requests))
 
     @property
     def running(self) -> int:
@@ -77,7 +77,7 @@ class Desk(Generic[Job]):
 
     def expected_wait(self) -> float:
         """Seconds until a worker would take the first query of a request that came now."""
-        ahead = len(self._queue) + max(0, self._running - len(self._workers) + 1)
+        ahead = len(self._requests) + max(0, self._running - len(self._workers) + 1)
         return ahead * self._seconds / len(self._workers)
 
     def full(self, jobs: int = 1) -> RefusedError | None:
@@ -90,27 +90,27 @@ class Desk(Generic[Job]):
             self._forget()
             if self._room(jobs):
                 return None
-            waiting = sum(map(len, self._queue))
+            waiting = sum(map(len, self._requests))
             line = f"{waiting} queries wait already: ask again in a moment, or less often"
             return RefusedError(429, line, math.ceil(self.expected_wait()))
 
     def _room(self, jobs: int) -> bool:
-        if not self._queue:
+        if not self._requests:
             return True
-        if sum(map(len, self._queue)) + jobs > self._limits.waiting:
+        if sum(map(len, self._requests)) + jobs > self._limits.waiting:
             return False
         limit = self._limits.wait_seconds or _PATIENCE * self._unhurried
-        return len(self._queue) < _ALWAYS * len(self._workers) or self.expected_wait() <= limit
+        return len(self._requests) < _ALWAYS * len(self._workers) or self.expected_wait() <= limit
 
     def _forget(self) -> None:
         """Leave out those who have given up."""
-        for row in list(self._queue):
+        for row in list(self._requests):
             left = [one for one in row if not one.done.cancelled()]
             if len(left) < len(row):
                 row.clear()
                 row.extend(left)
             if not row:
-                self._queue.remove(row)
+                self._requests.remove(row)
 
     def ask(self, jobs: Sequence[Job]) -> list[Future[Any]]:
         """A future answer for each job; all are taken in, or none."""
@@ -119,7 +119,7 @@ class Desk(Generic[Job]):
             if refused is not None:
                 raise refused
             taken = [_Waiting(job) for job in jobs]
-            self._queue.append(deque(taken))
+            self._requests.append(deque(taken))
             self._changed.notify(len(taken))
         return [one.done for one in taken]
 
@@ -150,15 +150,15 @@ class Desk(Generic[Job]):
                 self._seconds += _MEMORY * (spent - self._seconds)
 
     def _take(self) -> list[_Waiting[Job]]:
-        """The next jobs whose askers have not given up; none when the desk has closed and all is done."""
+        """The next jobs whose askers have not given up; none when the queue has closed and all is done."""
         with self._changed:
             while True:
                 some: list[_Waiting[Job]] = []
-                while self._queue and len(some) < self._batch:
-                    row = self._queue.popleft()
+                while self._requests and len(some) < self._batch:
+                    row = self._requests.popleft()
                     one = row.popleft()
                     if row:
-                        self._queue.append(row)
+                        self._requests.append(row)
                     if one.done.set_running_or_notify_cancel():
                         some.append(one)
                 if some:

@@ -18,7 +18,7 @@ from pixnar.base.errors import PixnarError
 from pixnar.serve.app import make_app
 from pixnar.serve.keys import Keys
 from pixnar.serve.limits import Limits
-from pixnar.serve.live_index import Shelf
+from pixnar.serve.live_index import LiveIndex
 from pixnar.serve.logs import Log, LogHandler
 from pixnar.serve.schemas import LONGEST_FILTER
 from pixnar.serve.server import Server, make_server
@@ -56,11 +56,11 @@ def serve(folder: Path, settings: Settings) -> None:
     given = _socket(settings.host, settings.port)
     with given:
         threads = 1 if settings.device is None else settings.workers
-        shelf = Shelf(
+        live = LiveIndex(
             folder, log, threads=threads, cache=settings.cache, sources=settings.sources, device=settings.device
         )
         server = make_server(
-            shelf,
+            live,
             settings.limits,
             keys=settings.keys,
             workers=settings.workers if settings.device is None else 1,
@@ -69,7 +69,7 @@ def serve(folder: Path, settings: Settings) -> None:
         )
         app = make_app(server, log_queries=settings.log_queries, access_log=settings.access_log)
         if settings.look_seconds:
-            shelf.watch(settings.look_seconds)
+            live.watch(settings.look_seconds)
         config = uvicorn.Config(
             app,
             http="h11",  # whose limit of a request's head is set below; others that are installed have none
@@ -84,7 +84,7 @@ def serve(folder: Path, settings: Settings) -> None:
         given.listen(1024)
         host, port = given.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        log("serving", index=str(folder), address=address, documents=shelf.index.table.documents)
+        log("serving", index=str(folder), address=address, documents=live.index.table.documents)
         _Process(config, server, settings.drain_seconds).run([given])
         log("stopped", answered=_count(server))
 
