@@ -40,15 +40,15 @@ def work() -> Work:
 
 @pytest.fixture
 def make(work: Work) -> Iterator[Callable[..., AdmissionQueue[int]]]:
-    made: list[AdmissionQueue[int]] = []
+    queues: list[AdmissionQueue[int]] = []
 
-    def one(limits: Limits | None = None, **wishes: Any) -> AdmissionQueue[int]:
-        made.append(AdmissionQueue(work, limits or Limits(waiting=1000, wait_seconds=PATIENCE), **wishes))
-        return made[-1]
+    def make_queue(limits: Limits | None = None, **options: Any) -> AdmissionQueue[int]:
+        queues.append(AdmissionQueue(work, limits or Limits(waiting=1000, wait_seconds=PATIENCE), **options))
+        return queues[-1]
 
-    yield one
+    yield make_queue
     work.gate.set()
-    for queue in made:
+    for queue in queues:
         queue.close()
 
 

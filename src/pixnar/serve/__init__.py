@@ -1,7 +1,7 @@
-"""An index over HTTP: routes, a bounded queue in front of the workers, live changes, hot swap, and a page.
+"""HTTP server of an index: routes, a bounded queue in front of the workers, live changes, hot swap, and a page.
 
-A request goes through `app` (what may be asked) to `queue` (who waits, who is turned away), whose workers ask the index
-that `live_index` holds at that moment.
+A request passes `middleware` (size, time, keys) and `app` (routes and checks) to `queue`, which admits or refuses it.
+The queue's workers search whichever index `live_index` holds at that moment.
 """
 
 from pixnar.serve.app import make_app

@@ -1,4 +1,4 @@
-"""What a running server has: an index, workers before it, what is counted, and whether it is closing."""
+"""Parts of a running server and how they are connected."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from pixnar.serve.backend import Backend
 from pixnar.serve.handlers import Job
-from pixnar.serve.keys import Keys
+from pixnar.serve.keys import ApiKeys
 from pixnar.serve.limits import Limits
 from pixnar.serve.logs import Log
 from pixnar.serve.metrics import Metrics
@@ -15,10 +15,10 @@ from pixnar.serve.queue import AdmissionQueue
 
 
 class Server:
-    """All that a running server has: the index, who waits for it, what is counted, and whether it is closing."""
+    """Parts of a running server: backend, queue, metrics, limits, keys, log; `draining` while it shuts down."""
 
     def __init__(
-        self, backend: Backend, queue: AdmissionQueue[Job], metrics: Metrics, limits: Limits, keys: Keys, log: Log
+        self, backend: Backend, queue: AdmissionQueue[Job], metrics: Metrics, limits: Limits, keys: ApiKeys, log: Log
     ) -> None:
         self.backend, self.queue, self.metrics, self.limits, self.keys, self.log = (
             backend,
@@ -35,27 +35,27 @@ def make_server(
     backend: Backend,
     limits: Limits | None = None,
     *,
-    keys: Keys | None = None,
+    keys: ApiKeys | None = None,
     workers: int = 2,
     batch: int = 1,
     log: Log | None = None,
 ) -> Server:
-    """A queue with workers in front of a backend, and their figures."""
+    """A server around a backend: a queue with workers, and metrics of both."""
     limits = limits or Limits()
 
     def work(jobs: Sequence[Job]) -> Sequence[Any]:
         return backend.answers(jobs, lambda stage, seconds: metrics.stages.labels(stage).observe(seconds))
 
-    def heard(event: str) -> None:
+    def on_event(event: str) -> None:
         if event == "index-swapped":
             metrics.swaps.inc()
             queue.calibrate(backend.seconds)
         elif event == "index-refused":
             metrics.refusals.inc()
 
-    def watch(waited: float, taken: int) -> None:
+    def watch(waited: float, size: int) -> None:
         metrics.stages.labels("wait").observe(waited)
-        metrics.batches.observe(taken)
+        metrics.batches.observe(size)
 
     queue: AdmissionQueue[Job] = AdmissionQueue(
         work, limits, workers=workers, batch=batch, seconds=backend.seconds, watch=watch
@@ -67,5 +67,5 @@ def make_server(
             "documents": ("Documents in the docid table.", lambda: int(backend.facts()["documents"])),
         }
     )
-    backend.listeners.append(heard)
-    return Server(backend, queue, metrics, limits, keys or Keys([]), log or Log())
+    backend.listeners.append(on_event)
+    return Server(backend, queue, metrics, limits, keys or ApiKeys([]), log or Log())
