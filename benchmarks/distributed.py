@@ -102,8 +102,8 @@ def run(wish: argparse.Namespace) -> dict[str, Any]:
     for size in wish.processes:
         with tempfile.TemporaryDirectory() as folder:
             launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
-            dials = [part for name, value in results["settings"].items() for part in (f"--{name}", str(value))]
-            command = [sys.executable, *launch, "-m", "benchmarks.distributed", *dials, "--worker", folder]
+            options = [part for name, value in results["settings"].items() for part in (f"--{name}", str(value))]
+            command = [sys.executable, *launch, "-m", "benchmarks.distributed", *options, "--worker", folder]
             environ = os.environ | {"OMP_NUM_THREADS": "1"}
             done = subprocess.run(
                 command, cwd=Path(__file__).parents[1], env=environ, stderr=subprocess.PIPE, text=True

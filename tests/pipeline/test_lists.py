@@ -9,7 +9,7 @@ import pytest
 
 from pixnar.model.nar import Nar
 from pixnar.pipeline.shortlist import cells_of_docids, make_shortlist
-from pixnar.recipe import Shortlist as Settings
+from pixnar.recipe import ShortlistSettings as Settings
 from pixnar.runtime import Shortlist
 from pixnar.scoring import COMPOSED_RULE
 from pixnar.train.data import TrainingData

@@ -21,7 +21,7 @@ def fit(
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the index to write.")],
     recipe: Annotated[
-        Path | None, typer.Option("--recipe", help="TOML file with every dial; see recipes/default.toml.")
+        Path | None, typer.Option("--recipe", help="TOML file with every setting; see recipes/default.toml.")
     ] = None,
     paper: Annotated[
         bool, typer.Option("--paper", help="The paper's recipe (docs/model.md says where it differs).")
@@ -61,8 +61,8 @@ def fit(
         raise PixnarError("--paper is a recipe itself: give it, or --recipe FILE, not both")
     wanted = PAPER if paper else load(recipe) if recipe else Recipe()
     short = {"train.minutes": minutes, "train.seed": seed, "model.encoder": encoder}
-    dials = [f"{name}={json.dumps(value)}" for name, value in short.items() if value is not None]
-    wanted = override(wanted, [*(settings or []), *dials])
+    from_options = [f"{name}={json.dumps(value)}" for name, value in short.items() if value is not None]
+    wanted = override(wanted, [*(settings or []), *from_options])
     world = World.join(wanted.train.device)
     try:
         with world.together(), show_progress() if world.first else nullcontext() as progress:

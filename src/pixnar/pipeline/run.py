@@ -60,7 +60,7 @@ from pixnar.pipeline.tune import (
 )
 from pixnar.pipeline.vectors import choose_precision
 from pixnar.recipe import Recipe, Train, to_dict
-from pixnar.recipe import Shortlist as ShortlistWish
+from pixnar.recipe import ShortlistSettings as ShortlistWish
 from pixnar.runtime import QueryEncoder
 from pixnar.runtime.shortlist import Shortlist
 from pixnar.scoring import Priors, ScoreRule
@@ -512,7 +512,7 @@ class _Fit:
         rule = engine.scorer.rule
         if not len(dev):
             self.say(
-                "no dev split: the recipe's own dials and fixed weights are used; real queries would choose better"
+                "no dev split: the recipe's own settings and fixed weights are used; real queries would choose better"
             )
             if engine.shortlist is not None and rule.score == "composed" and not self.recipe.shortlist.k:
                 first = engine.shortlist
@@ -533,8 +533,8 @@ class _Fit:
                 within = half.chosen_on[half.chosen_on < len(some)]
                 rules[i] = tuner.best(start, within, orders=orders) if len(within) else start
             grid = COMPOSED_GRID if rule.score == "composed" else GRID
-            dials = ", ".join(f"{name} {value}" for name, value in rule.to_dict().items() if name in (*grid, "scale"))
-            self.say(f"score chosen on dev: {dials}")
+            tuned = ", ".join(f"{name} {value}" for name, value in rule.to_dict().items() if name in (*grid, "scale"))
+            self.say(f"score chosen on dev: {tuned}")
         self._compare_with_full(engine, queries, some, tuner, rules)
         engine = with_rule(engine, rule)
         tables = gather(engine, queries, engine.depth, self.progress)

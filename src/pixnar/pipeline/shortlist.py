@@ -12,7 +12,7 @@ from pixnar.model.kmeans import assign
 from pixnar.model.losses import PADDING
 from pixnar.model.nar import Nar
 from pixnar.model.sharded import ShardedHead
-from pixnar.recipe import Shortlist as Wish
+from pixnar.recipe import ShortlistSettings as Wish
 from pixnar.runtime.shortlist import Shortlist, defaults, token_lists
 from pixnar.scoring import ScoreRule
 from pixnar.train.data import TrainingData

@@ -140,9 +140,14 @@ def test_seconds_of_a_step_are_those_that_were_measured(total: str) -> None:
 def test_memory_of_a_process_is_what_was_measured() -> None:
     """The peak of a real run of 1, 2 and 4 processes, the process itself included; within a quarter."""
     told = json.loads((RESULTS / "distributed.json").read_text())
-    dials = told["settings"]
+    settings = told["settings"]
     for size, found in told["processes"].items():
-        sizes = {"vocab": dials["tokens"], "width": dials["width"], "batch": dials["batch"], "processes": int(size)}
+        sizes = {
+            "vocab": settings["tokens"],
+            "width": settings["width"],
+            "batch": settings["batch"],
+            "processes": int(size),
+        }
         training = next(
             stage for stage in plan(Scale(docids=1, **sizes, ranking=False)).stages if stage.name == "training"
         )
