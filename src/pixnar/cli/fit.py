@@ -53,7 +53,7 @@ def fit(
     """
     from pixnar.base.errors import PixnarError
     from pixnar.corpus import open_corpus
-    from pixnar.model.process_group import Silent, World
+    from pixnar.model.process_group import ProcessGroup, Silent
     from pixnar.pipeline import fit as run
     from pixnar.recipe import PAPER, Recipe, load, override
 
@@ -63,9 +63,9 @@ def fit(
     short = {"train.minutes": minutes, "train.seed": seed, "model.encoder": encoder}
     from_options = [f"{name}={json.dumps(value)}" for name, value in short.items() if value is not None]
     wanted = override(wanted, [*(settings or []), *from_options])
-    world = World.join(wanted.train.device)
+    group = ProcessGroup.join(wanted.train.device)
     try:
-        with world.together(), show_progress() if world.first else nullcontext() as progress:
+        with group.together(), show_progress() if group.first else nullcontext() as progress:
             source = open_corpus(corpus, skip_bad_rows=skip_bad_rows)
             report = run(
                 source,
@@ -77,11 +77,11 @@ def fit(
                 threads=threads,
                 progress=progress,
                 say=print,
-                world=world,
+                world=group,
             )
     except Silent as silent:
         raise typer.Exit(2) from silent
-    if not world.first:
+    if not group.first:
         return
     tell_skipped(source.skipped)
     print(f'{output}: done; try: pixnar search {output} "your query"')

@@ -37,7 +37,7 @@ from pixnar.model.build import Docids, build_model, calibrate
 from pixnar.model.encoder import Encoder, check_encoder, place_of
 from pixnar.model.features import FeatureCache, Known
 from pixnar.model.nar import Nar
-from pixnar.model.process_group import ALONE, World
+from pixnar.model.process_group import SINGLE, ProcessGroup
 from pixnar.model.solve import SolveOptions
 from pixnar.pipeline.cross import CrossValidation, folds
 from pixnar.pipeline.estimate import Estimate, estimate
@@ -105,7 +105,7 @@ def fit(
     threads: int = 0,
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
-    world: World = ALONE,
+    world: ProcessGroup = SINGLE,
 ) -> Report:
     """Build an index of a corpus. An interrupted fit goes on where it stopped when called again with the same recipe.
 
@@ -151,7 +151,7 @@ class _Fit:
         threads: int,
         progress: Progress | None,
         say: Callable[[str], None],
-        world: World,
+        world: ProcessGroup,
     ) -> None:
         self.world = world
         self.corpus, self.folder, self.recipe, self.cache = corpus, folder, recipe, cache
@@ -283,7 +283,7 @@ class _Fit:
             seed=self.recipe.train.seed,
             docids=solved,
             progress=self.progress,
-            world=self.world,
+            group=self.world,
             known=docids,
         )
         trained = self._train(model, data, table, priors, dev)
@@ -330,7 +330,7 @@ class _Fit:
 
     def _whole(self, path: Path) -> Nar:
         """The trained model in the memory of the machine, not of a device; only the first process needs all of it."""
-        return Nar.from_pretrained(path, ALONE if self.world.first else self.world)
+        return Nar.from_pretrained(path, SINGLE if self.world.first else self.world)
 
     def _encoder(self, name: str | Path) -> Encoder:
         encoder = Encoder.load(name, max_pieces=self.recipe.model.max_pieces)
