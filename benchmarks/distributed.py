@@ -37,46 +37,49 @@ def work(wish: argparse.Namespace) -> dict[str, Any]:
     from pixnar.model.head import PhraseHead
     from pixnar.model.losses import Sampler, Weights, losses, shortlist_loss
     from pixnar.model.optim import RowAdam
-    from pixnar.model.process_group import World
+    from pixnar.model.process_group import ProcessGroup
     from pixnar.model.sharded import random_shard
     from pixnar.model.slots import MlpSlots
 
     torch.set_num_threads(1)
-    world = World.join("cpu")
+    group = ProcessGroup.join("cpu")
     before = resident_mb()
-    out: dict[str, Any] = {"rank": world.rank, "losses": {}, "seconds": {}}
+    out: dict[str, Any] = {"rank": group.rank, "losses": {}, "seconds": {}}
     chance = np.random.default_rng(0)
     pooled = torch.nn.functional.normalize(torch.from_numpy(chance.normal(size=(wish.batch, wish.width))).float())
     targets = torch.from_numpy(chance.integers(0, wish.tokens, (wish.batch, SLOTS)))
     sampler = Sampler(np.ones(wish.tokens + 1), wish.sample)
-    with world.together():
+    with group.together():
         torch.manual_seed(0)
         bias = np.zeros(wish.tokens + 1, np.float32)
         head: PhraseHead
-        if world.size == 1:
+        if group.size == 1:
             head = PhraseHead.random(wish.tokens + 1, wish.width, bias=bias)
         else:
-            head = random_shard(wish.tokens + 1, wish.width, bias, world)
+            head = random_shard(wish.tokens + 1, wish.width, bias, group)
         slots = MlpSlots(wish.width, SLOTS, 256)
-        rows, body = RowAdam(head.parameters(), lr=1e-2, world=world), torch.optim.AdamW(slots.parameters(), lr=1e-3)
-        own = torch.from_numpy(world.share(np.arange(wish.batch)))
+        rows, body = (
+            RowAdam(head.parameters(), lr=1e-2, processes=group),
+            torch.optim.AdamW(slots.parameters(), lr=1e-3),
+        )
+        own = torch.from_numpy(group.share(np.arange(wish.batch)))
         c = pooled[: wish.batch // 4].clone().mul_(10).requires_grad_(True)
         vectors = RowAdam([c], lr=1e-2)
         for kind in KINDS:
             head.sparse = kind != "full"
             out["losses"][kind], out["seconds"][kind] = [], []
             for _ in range(wish.steps):
-                world.wait()
+                group.wait()
                 began = time.monotonic()
                 sample = None if kind == "full" else sampler.draw(targets)
                 if kind == "stage two":
                     loss, _ = shortlist_loss(c, pooled, targets, head.requires_grad_(False), None)
                 else:
-                    x = world.gather(slots(pooled[own]), wish.batch)
+                    x = group.gather(slots(pooled[own]), wish.batch)
                     loss = losses(x, targets, head, Weights(), sample).total(Weights())
                 loss.backward()  # type: ignore[no-untyped-call]
                 shared = [c] if kind == "stage two" else list(slots.parameters())
-                world.add_up([part.grad for part in shared if part.grad is not None])
+                group.add_up([part.grad for part in shared if part.grad is not None])
                 for optimizer in (vectors,) if kind == "stage two" else (rows, body):
                     optimizer.step()
                     optimizer.zero_grad()
@@ -85,7 +88,7 @@ def work(wish: argparse.Namespace) -> dict[str, Any]:
         out["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
         out["before_mb"] = before
         out["row_mb"] = sum(part.numel() * part.element_size() for part in head.parameters()) / 1e6
-        (wish.worker / f"{world.rank}.json").write_text(json.dumps(out))
+        (wish.worker / f"{group.rank}.json").write_text(json.dumps(out))
     return out
 
 
@@ -102,8 +105,8 @@ def run(wish: argparse.Namespace) -> dict[str, Any]:
     for size in wish.processes:
         with tempfile.TemporaryDirectory() as folder:
             launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
-            dials = [part for name, value in results["settings"].items() for part in (f"--{name}", str(value))]
-            command = [sys.executable, *launch, "-m", "benchmarks.distributed", *dials, "--worker", folder]
+            options = [part for name, value in results["settings"].items() for part in (f"--{name}", str(value))]
+            command = [sys.executable, *launch, "-m", "benchmarks.distributed", *options, "--worker", folder]
             environ = os.environ | {"OMP_NUM_THREADS": "1"}
             done = subprocess.run(
                 command, cwd=Path(__file__).parents[1], env=environ, stderr=subprocess.PIPE, text=True

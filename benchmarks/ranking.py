@@ -44,7 +44,7 @@ from pixnar.pipeline.parts import x_of
 from pixnar.pipeline.shortlist import make_shortlist
 from pixnar.pipeline.tune import RuleTuner, docid_mrr
 from pixnar.recipe import Recipe, Train
-from pixnar.recipe import Shortlist as ShortlistWish
+from pixnar.recipe import ShortlistSettings as ShortlistWish
 from pixnar.scoring import PAPER_RULE, Priors, ScoreRule
 from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN, Query, Ranker
 from pixnar.search.units import Units

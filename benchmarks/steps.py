@@ -46,8 +46,7 @@ from pixnar.model.solve import SolveOptions
 from pixnar.pipeline.parts import x_of
 from pixnar.pipeline.run import default_cache
 from pixnar.pipeline.shortlist import make_shortlist
-from pixnar.recipe import Recipe
-from pixnar.recipe import Shortlist as ShortlistSettings
+from pixnar.recipe import Recipe, ShortlistSettings
 from pixnar.scoring import COMPOSED_RULE, Priors, ScoreRule
 from pixnar.search.ranker import Query, Ranker
 from pixnar.search.units import Units

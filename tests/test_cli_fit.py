@@ -13,7 +13,7 @@ from tests.helpers.tiny_model import save_encoder
 
 from .test_cli import fails, pixnar
 
-DIALS = (
+SETTINGS = (
     "train.steps=8",
     "train.minutes=0",
     "train.batch=16",
@@ -21,7 +21,7 @@ DIALS = (
     "shortlist.minutes=0.02",
     "shortlist.k=3",
 )
-QUICK = tuple(part for dial in DIALS for part in ("--set", dial))
+QUICK = tuple(part for setting in SETTINGS for part in ("--set", setting))
 
 
 @pytest.fixture(scope="module")

@@ -72,7 +72,7 @@ def test_blocks_run(page: Path, home: Path, tmp_path: Path) -> None:
 
 def _commands(block: str, home: Path) -> list[list[str]]:
     """The commands of a shell block; where one trains, it does so for a moment."""
-    quick = [part for dial in settings(home / "encoder", **QUICK) for part in ("--set", dial)]
+    quick = [part for setting in settings(home / "encoder", **QUICK) for part in ("--set", setting)]
     lines = [shlex.split(line, comments=True) for line in block.splitlines() if line.startswith("pixnar ")]
     return [[*line, *quick, "--minutes", "0"] if line[1] == "fit" else line for line in lines]
 

@@ -49,13 +49,13 @@ def test_what_the_paper_does() -> None:
     assert not any((PAPER.evidence.docids, PAPER.evidence.text, PAPER.fuse.dense, PAPER.fuse.bm25))
 
 
-def test_scoring_has_the_dials_of_a_score_rule() -> None:
+def test_scoring_has_the_settings_of_a_score_rule() -> None:
     from pixnar.scoring import PAPER_RULE, ScoreRule
 
     def rule(recipe: Recipe) -> ScoreRule:
-        dials = to_dict(recipe)["scoring"]
-        del dials["tune"], dials["tune_queries"]
-        return ScoreRule.from_dict(dials)
+        settings = to_dict(recipe)["scoring"]
+        del settings["tune"], settings["tune_queries"]
+        return ScoreRule.from_dict(settings)
 
     assert rule(PAPER) == PAPER_RULE
     assert rule(override(Recipe(), ["scoring.order=bag"])) == ScoreRule(score="composed", copy=0.2)
@@ -165,8 +165,8 @@ def test_settings_on_a_command_line() -> None:
             override(Recipe(), [setting])
 
 
-def test_every_dial_has_words() -> None:
+def test_every_setting_has_words() -> None:
     for section in fields(Recipe):
-        for dial in fields(getattr(Recipe(), section.name)):
-            assert len(dial.metadata["allowed"].about) > 10
+        for setting in fields(getattr(Recipe(), section.name)):
+            assert len(setting.metadata["allowed"].about) > 10
     assert Train.__doc__

@@ -35,7 +35,7 @@ def test_scores_by_hand() -> None:
     assert bm25.score("") == pytest.approx([0, 0, 0, 0])
 
 
-def test_dials() -> None:
+def test_settings() -> None:
     flat = Bm25.build(["a a b", "a"], k1=1, b=0)
     assert flat.score("a") == pytest.approx([math.log(1.2) * 2 / 3, math.log(1.2) / 2])
 

@@ -31,7 +31,7 @@ from pixnar.model.head import PhraseHead
 from pixnar.model.losses import Sampler, Weights, losses, shortlist_loss
 from pixnar.model.nar import Nar
 from pixnar.model.optim import LazyAdam, RowAdam
-from pixnar.model.process_group import Silent, World
+from pixnar.model.process_group import ProcessGroup, Silent
 from pixnar.model.sharded import random_shard
 from pixnar.scoring import ScoreRule
 from pixnar.train import checkpoint, log
@@ -80,7 +80,7 @@ CHAINED: dict[str, dict[str, Any]] = {
 CHAIN = ((2, 3), (1, 5), (4, 7), (2, 0))  # processes, and the step before which the last of them is killed
 
 
-def group(size: int, work: Callable[[World], Any], folder: Path) -> list[dict[str, Any]]:
+def run_group(size: int, work: Callable[[ProcessGroup], Any], folder: Path) -> list[dict[str, Any]]:
     """What `work` gives in each of some processes: a dict, or how the process ended."""
     folder.mkdir(parents=True, exist_ok=True)
     where: dict[str, Any] = {"WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1"}
@@ -113,11 +113,11 @@ def group(size: int, work: Callable[[World], Any], folder: Path) -> list[dict[st
     return out
 
 
-def _child(work: Callable[[World], Any], path: Path) -> None:
+def _child(work: Callable[[ProcessGroup], Any], path: Path) -> None:
     try:
-        world = World.join("cpu")
-        with world.together():
-            path.write_text(json.dumps(work(world)))
+        group = ProcessGroup.join("cpu")
+        with group.together():
+            path.write_text(json.dumps(work(group)))
     except Silent:
         path.write_text(json.dumps({"silent": True}))
     except PixnarError as error:
@@ -127,20 +127,20 @@ def _child(work: Callable[[World], Any], path: Path) -> None:
     os._exit(0)
 
 
-def small(folder: Path) -> runs.World:
+def small(folder: Path) -> runs.TrainingSetup:
     """The small corpus, with an encoder without dropout: processes drop other things than one process would."""
     write_small(folder / "corpus", 8, 3)
     save_encoder(folder / "encoder", texts=WORDS)
     path = folder / "encoder" / "config.json"
     config = json.loads(path.read_text())
     path.write_text(json.dumps(config | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}))
-    return runs.world(folder)
+    return runs.training_setup(folder)
 
 
 def model_of(
-    made: runs.World,
+    made: runs.TrainingSetup,
     design: str,
-    world: World,
+    group: ProcessGroup,
     head: str = "",
     folder: Path | None = None,
     progress: Progress | None = None,
@@ -156,7 +156,7 @@ def model_of(
         design=design,
         head=start,
         hidden=16,
-        world=world,
+        group=group,
         docids=runs.docids(made.data, pieces=head == "pieces", folder=folder) if head else None,
         progress=progress,
     )
@@ -170,10 +170,10 @@ def _watched(step: Any, spy: Callable[[Any], None]) -> Any:
     return both
 
 
-def trained(made: runs.World, folder: Path, wish: dict[str, Any], world: World) -> dict[str, Any]:
+def trained(made: runs.TrainingSetup, folder: Path, wish: dict[str, Any], group: ProcessGroup) -> dict[str, Any]:
     """Train and save; the log, and the shapes of what this process held of the head."""
     wish = dict(wish)
-    model = model_of(made, wish.pop("design", "mlp"), world, wish.pop("head", ""), folder / "solve")
+    model = model_of(made, wish.pop("design", "mlp"), group, wish.pop("head", ""), folder / "solve")
     rule = ScoreRule(score=wish.pop("score", "probability"), order=wish.pop("order", "bag"))
     seen: list[list[int]] = []
 
@@ -187,7 +187,7 @@ def trained(made: runs.World, folder: Path, wish: dict[str, Any], world: World) 
         kind.step = _watched(kind.step, spy)
     _, done = run(made, folder, options(evaluate_every=2, **wish), rule=rule, model=model, evaluate=movement)
     model.save_pretrained(folder / "model")
-    rows = log.read(folder) if world.first else []
+    rows = log.read(folder) if group.first else []
     return {
         "log": [{name: row[name] for name in ("step", *PARTS) if name in row} for row in rows],
         "best": done.best_step,
@@ -197,15 +197,15 @@ def trained(made: runs.World, folder: Path, wish: dict[str, Any], world: World) 
     }
 
 
-def gradients(made: runs.World, wish: dict[str, Any], world: World, folder: Path) -> dict[str, Any]:
+def gradients(made: runs.TrainingSetup, wish: dict[str, Any], group: ProcessGroup, folder: Path) -> dict[str, Any]:
     """Of one step, as they come: Adam would move the weights alike if all of them were twice as large."""
-    model = model_of(made, wish.get("design", "mlp"), world, wish.get("head", ""), folder)
+    model = model_of(made, wish.get("design", "mlp"), group, wish.get("head", ""), folder)
     data, live = made.data, wish.get("live", False)
     sampler = Sampler(data.token_counts(), wish["sample"]) if "sample" in wish else None
     model.head.sparse = sampler is not None
     model.eval()
     model.encoder.requires_grad_(live)
-    world.copy_first([*model.slots.parameters(), *model.encoder.parameters()])
+    group.copy_first([*model.slots.parameters(), *model.encoder.parameters()])
     rule = ScoreRule(order=wish.get("order", "bag"))
     step: Step | RankingStep = Step(model, data, data.pairs(), Objective(Weights()), rule, made.priors, sampler)
     if wish.get("score") == "composed":
@@ -213,7 +213,7 @@ def gradients(made: runs.World, wish: dict[str, Any], world: World, folder: Path
     loss, _ = step(3, 9, live=live)
     loss.backward()  # type: ignore[no-untyped-call]
     body = [part.grad for part in (*model.slots.parameters(), *model.encoder.parameters()) if part.grad is not None]
-    world.add_up(body)
+    group.add_up(body)
     assert model.head.bias is not None
     head = [part.grad.to_dense().tolist() for part in (model.head.rows, model.head.bias) if part.grad is not None]
     scale = 0.0 if step.ranking_scale.grad is None else float(step.ranking_scale.grad)  # the composed score has none
@@ -223,7 +223,7 @@ def gradients(made: runs.World, wish: dict[str, Any], world: World, folder: Path
     return {"rows": head[0], "bias": head[1], "body": [part.flatten().tolist() for part in body], "scale": scale}
 
 
-def solving(made: runs.World, folder: Path, world: World, kill: int = 0) -> dict[str, Any]:
+def solving(made: runs.TrainingSetup, folder: Path, group: ProcessGroup, kill: int = 0) -> dict[str, Any]:
     """The rows that processes solve together; the last of them is killed in some round, with every round saved."""
     solve._SAVE_SECONDS = -1.0
     rounds = []
@@ -231,44 +231,44 @@ def solving(made: runs.World, folder: Path, world: World, kill: int = 0) -> dict
     def progress(words: str, done: int, _: int | None) -> None:
         if "residual" in words:
             rounds.append(done)
-            if done == kill and world.rank == world.size - 1:
+            if done == kill and group.rank == group.size - 1:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    model = model_of(made, "mlp", world, "pieces", folder, progress)
+    model = model_of(made, "mlp", group, "pieces", folder, progress)
     assert model.head.pieces is not None
     pieces = model.head.pieces.rows.detach()
     return {"rows": model.head.rows.detach().tolist(), "pieces": pieces.tolist(), "rounds": rounds}
 
 
-def killed_at(step: int, rank: int, world: World) -> None:
+def killed_at(step: int, rank: int, group: ProcessGroup) -> None:
     """From now on, kill this process as it comes to a step, if it is the one."""
     kinds: tuple[Any, ...] = (Step, RankingStep)
     for kind in kinds:
 
         def call(self: Any, number: int, size: int, *, live: bool, plain: Any = kind.__call__) -> Any:
-            if step and number >= step and world.rank == rank:
+            if step and number >= step and group.rank == rank:
                 os.kill(os.getpid(), signal.SIGKILL)
             return plain(self, number, size, live=live)
 
         kind.__call__ = call
 
 
-def chain(made: runs.World, folder: Path, wish: dict[str, Any]) -> list[list[dict[str, Any]]]:
+def chain(made: runs.TrainingSetup, folder: Path, wish: dict[str, Any]) -> list[list[dict[str, Any]]]:
     """One run that is killed again and again, and goes on with another number of processes each time."""
     out = []
     for turn, (size, step) in enumerate(CHAIN):
 
-        def work(world: World, size: int = size, step: int = step) -> dict[str, Any]:
-            killed_at(step, size - 1, world)
-            return trained(made, folder / "run", wish, world)
+        def work(group: ProcessGroup, size: int = size, step: int = step) -> dict[str, Any]:
+            killed_at(step, size - 1, group)
+            return trained(made, folder / "run", wish, group)
 
-        out.append(group(size, work, folder / f"turn{turn}"))
+        out.append(run_group(size, work, folder / f"turn{turn}"))
     return out
 
 
-def shortlists(made: runs.World, model: Path, world: World) -> dict[str, Any]:
+def shortlists(made: runs.TrainingSetup, model: Path, group: ProcessGroup) -> dict[str, Any]:
     """Stage two of the paper: the vectors c_i under a head that stays."""
-    nar = Nar.from_pretrained(model, world)
+    nar = Nar.from_pretrained(model, group)
     chance = np.random.default_rng(0)
     x0 = chance.normal(size=(200, nar.head.width)).astype(np.float32)
     targets = chance.integers(0, nar.head.eos, (200, 20))
@@ -299,7 +299,7 @@ class Widest(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return found
 
 
-def widest(world: World) -> dict[str, Any]:
+def widest(group: ProcessGroup) -> dict[str, Any]:
     """Steps with a large head, full and sampled: losses, and the most rows that any tensor had."""
     total, width, batch = 20_001, 24, 6
     out: dict[str, Any] = {}
@@ -309,13 +309,13 @@ def widest(world: World) -> dict[str, Any]:
             bias = np.linspace(-1, 1, total, dtype=np.float32)
             head: PhraseHead = (
                 PhraseHead.random(total, width, bias=bias)
-                if world.size == 1
-                else random_shard(total, width, bias, world)
+                if group.size == 1
+                else random_shard(total, width, bias, group)
             )
             drawn = seen.rows
             after = torch.randn(3).tolist()
             seen.rows, head.sparse = 0, sparse
-            optimizer = RowAdam(head.parameters(), lr=0.1, world=world)
+            optimizer = RowAdam(head.parameters(), lr=0.1, processes=group)
             chance = torch.Generator().manual_seed(1)
             x = torch.randn(batch, SLOTS + 1, width, generator=chance)
             targets = torch.randint(0, total, (batch, SLOTS), generator=chance)
@@ -332,13 +332,13 @@ def widest(world: World) -> dict[str, Any]:
     return out
 
 
-def save_for_ever(folder: Path, turn: int, world: World) -> None:
+def save_for_ever(folder: Path, turn: int, group: ProcessGroup) -> None:
     """Save checkpoint after checkpoint, until one of the processes is ended at some moment."""
-    newest = world.tell(checkpoint.step_of(checkpoint.latest(folder) or "step-0") if world.first else 0)
-    if world.rank == turn % world.size:
+    newest = group.tell(checkpoint.step_of(checkpoint.latest(folder) or "step-0") if group.first else 0)
+    if group.rank == turn % group.size:
         signal.setitimer(signal.ITIMER_REAL, random.Random(turn).uniform(0.01, 0.3))
-    first, last = world.rows(1001)
-    rows = checkpoint.Rows(first, last, world, lambda name: name == "rows")
+    first, last = group.rows(1001)
+    rows = checkpoint.Rows(first, last, group, lambda name: name == "rows")
     for step in itertools.count(newest):  # the last one is written again
         tensors = {"rows": torch.full((last - first, 50), float(step)), "step": torch.tensor(step)}
         checkpoint.save(folder, step, tensors, {"step": step}, rows=rows)
@@ -348,7 +348,7 @@ def saved(folder: Path) -> list[int]:
     """The steps of the last whole checkpoints after every kill; what they hold is looked at."""
     out = []
     for turn in range(4):
-        ends = group(2, lambda world, turn=turn: save_for_ever(folder / "run", turn, world), folder / "turn")  # type: ignore[misc]
+        ends = run_group(2, lambda group, turn=turn: save_for_ever(folder / "run", turn, group), folder / "turn")  # type: ignore[misc]
         assert ends[turn % 2] == {"signal": signal.SIGALRM}, ends
         newest = checkpoint.latest(folder / "run")
         if newest is not None:
@@ -359,9 +359,9 @@ def saved(folder: Path) -> list[int]:
     return out
 
 
-def failing(world: World) -> dict[str, Any]:
+def failing(group: ProcessGroup) -> dict[str, Any]:
     """All processes find the same fault."""
-    world.wait()
+    group.wait()
     raise PixnarError("all of them fail")
 
 
@@ -381,29 +381,37 @@ def main(folder: Path) -> None:
     for name, wish in RUNS.items():
         for size in SIZES:
             home = folder / name / str(size)
-            out["runs"].setdefault(name, {})[size] = group(size, lambda w, h=home, y=wish: trained(made, h, y, w), home)  # type: ignore[misc]
+            out["runs"].setdefault(name, {})[size] = run_group(
+                size,
+                lambda w, h=home, y=wish: trained(made, h, y, w),  # type: ignore[misc]
+                home,
+            )
     for name, wish in STEPS.items():
         found = {}
         for size in SIZES:
             home = folder / "steps" / name / str(size)
-            found[size] = group(size, lambda w, y=wish, h=home: gradients(made, y, w, h / "solve"), home)  # type: ignore[misc]
+            found[size] = run_group(size, lambda w, y=wish, h=home: gradients(made, y, w, h / "solve"), home)  # type: ignore[misc]
         out["gradients"][name] = found
     for size in SIZES:
         model = folder / "full" / "1" / "model"
-        out["shortlists"][size] = group(size, lambda w, m=model: shortlists(made, m, w), folder / "lists")  # type: ignore[misc]
-        out["widest"][size] = group(size, widest, folder / "widest")
+        out["shortlists"][size] = run_group(size, lambda w, m=model: shortlists(made, m, w), folder / "lists")  # type: ignore[misc]
+        out["widest"][size] = run_group(size, widest, folder / "widest")
     for name, size, kill in (("one", 1, 0), ("two", 2, 5), ("two", 2, 0), ("two", 2, 0), ("two", 2, -1)):
         where = folder / "solving" / name
         if kill < 0:
             (where / "solve" / "solved.json").unlink()  # as if it had been killed before that was written
-        solved = group(size, lambda w, h=where, k=kill: solving(made, h / "solve", w, k), where)  # type: ignore[misc]
+        solved = run_group(size, lambda w, h=where, k=kill: solving(made, h / "solve", w, k), where)  # type: ignore[misc]
         out["solving"].append(solved)
     for name, wish in CHAINED.items():
         home = folder / "chain" / name
         out["chain"][name] = chain(made, home, wish)
-        out["straight"][name] = group(1, lambda w, h=home, y=wish: trained(made, h / "straight", y, w), home / "alone")  # type: ignore[misc]
+        out["straight"][name] = run_group(
+            1,
+            lambda w, h=home, y=wish: trained(made, h / "straight", y, w),  # type: ignore[misc]
+            home / "alone",
+        )
     out["saved"] = saved(folder / "saved")
-    out["failing"] = group(3, failing, folder / "failing")
+    out["failing"] = run_group(3, failing, folder / "failing")
     (folder / "found.json").write_text(json.dumps(out))  # gloo writes to standard output, too
 
 

@@ -32,7 +32,7 @@ from tests.helpers.tiny_model import save_encoder
 SLOTS = 5
 
 
-class World(NamedTuple):
+class TrainingSetup(NamedTuple):
     """All that a run reads."""
 
     encoder: Encoder
@@ -55,7 +55,7 @@ class World(NamedTuple):
         )
 
 
-def world(folder: Path, documents: int = 8, docids: int = 3) -> World:
+def training_setup(folder: Path, documents: int = 8, docids: int = 3) -> TrainingSetup:
     """A corpus, its vocabulary and a random BERT, made in a folder."""
     if not (folder / "corpus").exists():
         write_small(folder / "corpus", documents, docids)
@@ -65,7 +65,7 @@ def world(folder: Path, documents: int = 8, docids: int = 3) -> World:
     data = TrainingData.read(corpus, vocabulary)
     encoder = Encoder.load(folder / "encoder")
     data.vectors = FeatureCache(encoder, None).vectors(data.inputs)
-    return World(encoder, data, Priors.count(data.token_counts()[:-1], data.tokens.lengths, SLOTS))
+    return TrainingSetup(encoder, data, Priors.count(data.token_counts()[:-1], data.tokens.lengths, SLOTS))
 
 
 def docids(data: TrainingData, *, pieces: bool, folder: Path | None = None) -> Docids:
@@ -81,7 +81,7 @@ def options(**changes: Any) -> Train:
 
 
 def run(
-    made: World,
+    made: TrainingSetup,
     folder: Path,
     wish: Train,
     *,
@@ -128,7 +128,7 @@ def killed(work: Callable[[], object], when: Callable[[], bool]) -> None:
 def main(folder: Path, settings: list[dict[str, Any]], kills: list[int]) -> None:
     """Every wish is trained twice, once in one go, once killed at some steps; prints the losses of both."""
     torch.set_num_threads(1)
-    made = world(folder)
+    made = training_setup(folder)
     out = []
     for i, changes in enumerate(settings):
         design = changes.pop("design", "mlp")

@@ -31,8 +31,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def built(home: Path, name: str, **dials: Any) -> Path:
-    wish = settings(home / "encoder", train__steps=2, scoring__tune=False, **dials)
+def built(home: Path, name: str, **changes: Any) -> Path:
+    wish = settings(home / "encoder", train__steps=2, scoring__tune=False, **changes)
     fit(home / "corpus", home / name, override(Recipe(), wish), cache=home / "cache", threads=1)
     return home / name
 

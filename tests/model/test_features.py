@@ -9,7 +9,7 @@ import pytest
 from pixnar.model import features
 from pixnar.model.encoder import Encoder
 from pixnar.model.features import FeatureCache, Known
-from pixnar.model.process_group import ALONE, World
+from pixnar.model.process_group import SINGLE, ProcessGroup
 from tests.helpers.tiny_model import TEXTS, save_encoder
 
 
@@ -140,11 +140,11 @@ def test_known_texts_are_not_encoded(encoder: Encoder, calls: list[list[str]]) -
 
 def test_shares_of_processes_are_the_whole(encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "_CHUNK", 2)
-    monkeypatch.setattr(World, "wait", lambda self: None)
+    monkeypatch.setattr(ProcessGroup, "wait", lambda self: None)
     kinds = ([*TEXTS, *TEXTS[::-1], "one more"], TEXTS[::-2])
     cache = FeatureCache(encoder, tmp_path / "cache")
     wanted = np.vstack([cache.vectors(texts) for texts in kinds])
-    assert np.array_equal(FeatureCache(encoder, None).mapped(kinds, tmp_path / "alone", ALONE), wanted)
+    assert np.array_equal(FeatureCache(encoder, None).mapped(kinds, tmp_path / "alone", SINGLE), wanted)
     for rank in range(3):  # one after the other: the first makes the file
-        found = FeatureCache(encoder, None).mapped(kinds, tmp_path / "shared", World(rank, 3))
+        found = FeatureCache(encoder, None).mapped(kinds, tmp_path / "shared", ProcessGroup(rank, 3))
     assert np.array_equal(found, wanted)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from pixnar.model.head import PhraseHead
 from pixnar.model.losses import LossParts, Sampler, Weights, losses
 from pixnar.model.optim import RowAdam
-from pixnar.model.process_group import World
+from pixnar.model.process_group import ProcessGroup
 
 
 def _sparse(ids: list[int], values: list[list[float]], shape: tuple[int, ...]) -> Tensor:
@@ -204,7 +204,7 @@ def test_tokens_that_are_never_a_target_come_to_rest() -> None:
 def test_rows_of_two_processes_move_as_those_of_one() -> None:
     """The floor is shared: a process whose rows all have small gradients does not take them for usual."""
 
-    class Pair(World):
+    class Pair(ProcessGroup):
         """One of two processes; what both add up is known beforehand."""
 
         def __init__(self, total: Tensor) -> None:
@@ -224,7 +224,7 @@ def test_rows_of_two_processes_move_as_those_of_one() -> None:
     pair = Pair(torch.tensor([[float(grads.square().mean(1).sum()), 8.0]]))
     for half, part in zip(halves, grads.chunk(2), strict=True):
         half.grad = part
-        RowAdam([half], lr=0.1, world=pair).step()
+        RowAdam([half], lr=0.1, processes=pair).step()
     torch.testing.assert_close(torch.cat([half.detach() for half in halves]), whole.detach())
     assert whole.detach()[4:].abs().max() < 0.01 * whole.detach()[:4].abs().max()
 

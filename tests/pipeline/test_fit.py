@@ -181,7 +181,7 @@ def test_the_recipe_of_the_paper(tmp_path: Path, corpus: Path, encoder: Path) ->
     assert len(index.search("balin demor", k=3)) == 3
 
 
-def test_the_dials_of_the_recipe_reach_the_rule() -> None:
+def test_the_settings_of_the_recipe_reach_the_rule() -> None:
     assert start_rule(PAPER) == PAPER_RULE
     assert start_rule(Recipe()) == ScoreRule(score="composed", copy=0.2, length_norm=0.0)
     former = override(Recipe(), ["scoring.score=probability", "scoring.copy=0.3"])

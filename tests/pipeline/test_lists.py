@@ -9,16 +9,16 @@ import pytest
 
 from pixnar.model.nar import Nar
 from pixnar.pipeline.shortlist import cells_of_docids, make_shortlist
-from pixnar.recipe import Shortlist as Settings
+from pixnar.recipe import ShortlistSettings as Settings
 from pixnar.runtime import Shortlist
 from pixnar.scoring import COMPOSED_RULE
 from pixnar.train.data import TrainingData
-from tests.helpers.training_runs import SLOTS, world
+from tests.helpers.training_runs import SLOTS, training_setup
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Nar, TrainingData]:
-    made = world(tmp_path_factory.mktemp("cells"))
+    made = training_setup(tmp_path_factory.mktemp("cells"))
     return made.model().eval(), made.data
 
 

@@ -14,12 +14,22 @@ from pixnar.index import Index
 from tests.helpers.fit_corpora import WORDS, settings, write_small
 from tests.helpers.tiny_model import save_encoder
 
-DIALS = {"shortlist__minutes": 0, "shortlist__m": 6, "serve__encoder": "fp32", "train__dev_queries": 10}
+SETTINGS = {"shortlist__minutes": 0, "shortlist__m": 6, "serve__encoder": "fp32", "train__dev_queries": 10}
 
 
 def fitted(home: Path, name: str, launch: list[str], more: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    dials = [part for dial in settings(home / "encoder", **DIALS) for part in ("--set", dial)]
-    arguments = ["fit", home / "corpus", "-o", home / name, "--cache", home / f"cache {name}", "--threads", "1", *dials]
+    extra = [part for setting in settings(home / "encoder", **SETTINGS) for part in ("--set", setting)]
+    arguments = [
+        "fit",
+        home / "corpus",
+        "-o",
+        home / name,
+        "--cache",
+        home / f"cache {name}",
+        "--threads",
+        "1",
+        *extra,
+    ]
     command = [sys.executable, *launch, "-m", "pixnar", *map(str, arguments), *more]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)

@@ -79,6 +79,6 @@ def test_what_cannot_be(wrong: dict[str, Any]) -> None:
         ScoreRule().with_(**wrong)
 
 
-def test_an_unknown_dial() -> None:
+def test_an_unknown_setting() -> None:
     with pytest.raises(PixnarError, match=r"no setting 'lengthnorm': settings are aggregate, copy, .*scale"):
         ScoreRule.from_dict({"lengthnorm": 1})

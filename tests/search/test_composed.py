@@ -193,16 +193,16 @@ def test_rounding_factors_to_classes_costs_little(seed: int) -> None:
 
 
 def test_an_engine_makes_its_factors_from_the_scorers_rows() -> None:
-    """And keeps them while only dials change; with other rows, or another score, they are made again or dropped."""
+    """And keeps them while only settings change; with other rows, or another score, they are made again or dropped."""
     size, docids = 30, docid_lists(1, 30, 50)
     first, second = made(COMPOSED_RULE, 2, size), made(COMPOSED_RULE, 3, size)
     table = DocidTable.in_memory({docid: [f"d{i:02}"] for i, docid in enumerate(docids)}, size)
     ngrams = Ngrams(Vocabulary.build(["a b", "b c"], 600, min_count=1, threads=1))
     ranker = Ranker(table, first.slow, ngrams, Units.of([]))
     assert ranker.factors is not None
-    dials = ranker.with_scorer(first.slow.with_rule(COMPOSED_RULE.with_(copy=0.2, scale=0.5)))
-    assert dials.factors is ranker.factors
-    assert dials.decoder is ranker.decoder
+    tuned = ranker.with_scorer(first.slow.with_rule(COMPOSED_RULE.with_(copy=0.2, scale=0.5)))
+    assert tuned.factors is ranker.factors
+    assert tuned.decoder is ranker.decoder
     other = ranker.with_scorer(second.slow)
     assert other.factors is not None
     assert other.decoder is not ranker.decoder

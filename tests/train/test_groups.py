@@ -18,7 +18,7 @@ import torch
 from safetensors.numpy import load_file
 
 from pixnar.base.errors import PixnarError
-from pixnar.model.process_group import ALONE, World
+from pixnar.model.process_group import SINGLE, ProcessGroup
 from pixnar.train import checkpoint
 from tests.helpers.process_groups import CHAIN, CHAINED, RUNS, STEPS
 
@@ -175,7 +175,7 @@ def test_checkpoints_in_shards(found: dict[str, Any], home: Path, caplog: pytest
     total = found["chain"]["sampled"][-1][0]["total"]
     assert whole["model.head.rows"].shape == (total, 32)
     assert whole["optimizer.head.state.0.square"].shape == (total,)
-    some, _ = checkpoint.load(newest, rows=checkpoint.Rows(100, 400, World(1, 3), lambda _: True))
+    some, _ = checkpoint.load(newest, rows=checkpoint.Rows(100, 400, ProcessGroup(1, 3), lambda _: True))
     assert some.keys() == whole.keys()
     assert torch.equal(some["model.head.rows"], whole["model.head.rows"][100:400])
     assert torch.equal(some["optimizer.head.state.1.steps"], whole["optimizer.head.state.1.steps"][100:400])
@@ -206,17 +206,17 @@ def test_a_fault_of_all_is_told_once(found: dict[str, Any]) -> None:
     ]
 
 
-def test_a_process_alone_is_a_world(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_process_is_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    assert World.join("mps") is ALONE
+    assert ProcessGroup.join("mps") is SINGLE
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("RANK", raising=False)
-    assert World.join("mps") is ALONE  # whoever set it, it was not torchrun
+    assert ProcessGroup.join("mps") is SINGLE  # whoever set it, it was not torchrun
     monkeypatch.setenv("RANK", "0")
     with pytest.raises(PixnarError, match=r"train\.device mps with 2 processes: they can share cpu or cuda"):
-        World.join("mps")
+        ProcessGroup.join("mps")
     with pytest.raises(PixnarError, match="3 rows cannot be shared by 4 processes"):
-        World(1, 4).rows(3)
+        ProcessGroup(1, 4).rows(3)
 
 
 def test_who_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,29 +228,29 @@ def test_who_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("pixnar.model.process_group._MEETING", timedelta(seconds=1))
     with pytest.raises(PixnarError, match=r"process 0 of 2 met not all of the others within 0:00:01: see what ended"):
-        World.join("cpu")
+        ProcessGroup.join("cpu")
 
 
 def test_processes_that_share_work_share_a_kind_of_device() -> None:
-    assert World(0, 2).device(torch.device("mps")) == torch.device("cpu")
-    assert World().device(torch.device("mps")) == torch.device("mps")
+    assert ProcessGroup(0, 2).device(torch.device("mps")) == torch.device("cpu")
+    assert ProcessGroup().device(torch.device("mps")) == torch.device("mps")
 
 
 GONE = """
 import sys, weakref
 import torch
 import torch.distributed as dist
-from pixnar.model.process_group import World
+from pixnar.model.process_group import ProcessGroup
 
-world = World.join("cpu")
-group = weakref.ref(dist.distributed_c10d._get_default_group())
-with world.together():
+group = ProcessGroup.join("cpu")
+default = weakref.ref(dist.distributed_c10d._get_default_group())
+with group.together():
     weight = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.AdamW([weight])
     weight.sum().backward()
-    world.add_up([weight.grad])
+    group.add_up([weight.grad])
     optimizer.step()
-sys.exit(group() is not None)
+sys.exit(default() is not None)
 """
 
 

@@ -19,14 +19,14 @@ from pixnar.model.nar import Nar
 from pixnar.scoring import ScoreRule
 from pixnar.train import checkpoint, log
 from pixnar.train.loop import choose_softmax, pick_device, schedule
-from tests.helpers.training_runs import World, losses, movement, options, run, world
+from tests.helpers.training_runs import TrainingSetup, losses, movement, options, run, training_setup
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return world(tmp_path_factory.mktemp("world"))
+def made(tmp_path_factory: pytest.TempPathFactory) -> TrainingSetup:
+    return training_setup(tmp_path_factory.mktemp("setup"))
 
 
 def scripted(*values: float) -> Callable[[Nar], float]:
@@ -36,7 +36,7 @@ def scripted(*values: float) -> Callable[[Nar], float]:
 
 
 @pytest.mark.parametrize("changes", [{}, {"fine_tune": 0.5}, {"softmax": "sampled", "sample": 40, "accumulate": 2}])
-def test_the_same_seed_gives_the_same_run(made: World, tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_the_same_seed_gives_the_same_run(made: TrainingSetup, tmp_path: Path, changes: dict[str, Any]) -> None:
     runs = [run(made, tmp_path / name, options(steps=6, **changes))[0] for name in ("a", "b")]
     first = losses(tmp_path / "a")
     assert [step for step, _ in first] == [1, 2, 3, 4, 5, 6]
@@ -46,7 +46,7 @@ def test_the_same_seed_gives_the_same_run(made: World, tmp_path: Path, changes: 
     assert losses(tmp_path / "c") != first
 
 
-def test_the_loss_falls(made: World, tmp_path: Path) -> None:
+def test_the_loss_falls(made: TrainingSetup, tmp_path: Path) -> None:
     run(made, tmp_path, options(steps=40, batch=16, learning_rate=5e-3, head_learning_rate=2e-2))
     found = [loss for _, loss in losses(tmp_path)]
     assert sum(found[-5:]) < 0.6 * sum(found[:5])
@@ -55,7 +55,7 @@ def test_the_loss_falls(made: World, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("design", ["mlp", "mask"])
-def test_which_weights_move(made: World, tmp_path: Path, design: str) -> None:
+def test_which_weights_move(made: TrainingSetup, tmp_path: Path, design: str) -> None:
     before = made.model(design)
     after, trained = run(made, tmp_path, options(steps=2, warmup=0), model=made.model(design))
     assert trained.steps == 2
@@ -92,7 +92,7 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
         assert found["same"], wish
 
 
-def test_resuming_a_finished_run_changes_nothing(made: World, tmp_path: Path) -> None:
+def test_resuming_a_finished_run_changes_nothing(made: TrainingSetup, tmp_path: Path) -> None:
     wish = options(steps=5, fine_tune=0.4)
     first, trained = run(made, tmp_path, wish, evaluate=movement)
     rows = log.read(tmp_path)
@@ -102,7 +102,7 @@ def test_resuming_a_finished_run_changes_nothing(made: World, tmp_path: Path) ->
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
 
 
-def test_the_best_weights_are_kept(made: World, tmp_path: Path) -> None:
+def test_the_best_weights_are_kept(made: TrainingSetup, tmp_path: Path) -> None:
     at: dict[int, dict[str, torch.Tensor]] = {}
     values = iter([0.1, 0.3, 0.7, 0.2, 0.7])
 
@@ -121,7 +121,7 @@ def test_the_best_weights_are_kept(made: World, tmp_path: Path) -> None:
     assert dev == [(0, 0.1), (3, 0.3), (6, 0.7), (9, 0.2), (12, 0.7)]
 
 
-def test_an_untrained_model_may_be_the_best(made: World, tmp_path: Path) -> None:
+def test_an_untrained_model_may_be_the_best(made: TrainingSetup, tmp_path: Path) -> None:
     model, trained = run(made, tmp_path, options(steps=6), evaluate=scripted(0.9, 0.1))
     assert (trained.best_step, trained.best) == (0, 0.9)
     untrained = dict(made.model().named_parameters())
@@ -130,7 +130,7 @@ def test_an_untrained_model_may_be_the_best(made: World, tmp_path: Path) -> None
     assert all(torch.equal(a, untrained[name]) for name, a in model.named_parameters() if name != "head.bias")
 
 
-def test_a_run_begins_with_log_z_near_zero(made: World, tmp_path: Path) -> None:
+def test_a_run_begins_with_log_z_near_zero(made: TrainingSetup, tmp_path: Path) -> None:
     run(made, tmp_path, options(steps=1, l3=1.0), evaluate=scripted(0.5))
     first = next(row for row in log.read(tmp_path) if "log_z" in row)
     untrained = made.model()
@@ -140,7 +140,7 @@ def test_a_run_begins_with_log_z_near_zero(made: World, tmp_path: Path) -> None:
     assert first["log_z"] < 0.5 * float(before)
 
 
-def test_early_stopping(made: World, tmp_path: Path) -> None:
+def test_early_stopping(made: TrainingSetup, tmp_path: Path) -> None:
     _, trained = run(made, tmp_path, options(steps=60, patience=2), evaluate=scripted(0.1, 0.5, 0.4, 0.6, 0.3, 0.6))
     assert trained.stopped_early
     assert (trained.steps, trained.best_step) == (15, 9)  # best at the third evaluation; two more, then the end
@@ -150,7 +150,7 @@ def test_early_stopping(made: World, tmp_path: Path) -> None:
     assert (never.steps, never.stopped_early) == (9, False)
 
 
-def test_early_stopping_of_the_first_stage_starts_the_second(made: World, tmp_path: Path) -> None:
+def test_early_stopping_of_the_first_stage_starts_the_second(made: TrainingSetup, tmp_path: Path) -> None:
     wish = options(steps=40, patience=1, fine_tune=0.5)
     _, trained = run(made, tmp_path, wish, evaluate=scripted(0.1, 0.5, 0.4, 0.6, 0.2))
     assert trained.steps == 6 + 6  # 0.5 at step 3, worse at 6; then 0.6 at 9 and worse at 12
@@ -158,7 +158,7 @@ def test_early_stopping_of_the_first_stage_starts_the_second(made: World, tmp_pa
     assert trained.stopped_early
 
 
-def test_a_run_killed_where_the_first_stage_was_stopped(made: World, tmp_path: Path) -> None:
+def test_a_run_killed_where_the_first_stage_was_stopped(made: TrainingSetup, tmp_path: Path) -> None:
     """It goes on with the second stage from the best weights, not with the first."""
     wish = options(steps=40, patience=1, fine_tune=0.5)
     values = (0.1, 0.5, 0.4, 0.6, 0.2)
@@ -192,7 +192,7 @@ def test_a_run_killed_where_the_first_stage_was_stopped(made: World, tmp_path: P
         ({"steps": 50, "epochs": 1, "fine_tune": 0.5}, 4),
     ],
 )
-def test_limits(made: World, tmp_path: Path, changes: dict[str, Any], steps: int, minutes: float) -> None:
+def test_limits(made: TrainingSetup, tmp_path: Path, changes: dict[str, Any], steps: int, minutes: float) -> None:
     assert len(made.data.pair_docid) + len(made.data.query_index) == 33
     values = iter(range(100))
     wish = options(minutes=minutes, evaluate_every=0, **changes)
@@ -203,7 +203,7 @@ def test_limits(made: World, tmp_path: Path, changes: dict[str, Any], steps: int
     assert not torch.equal(model.head.rows, made.model().head.rows)
 
 
-def test_a_budget_in_minutes(made: World, tmp_path: Path) -> None:
+def test_a_budget_in_minutes(made: TrainingSetup, tmp_path: Path) -> None:
     started = time.monotonic()
     _, trained = run(
         made, tmp_path, options(steps=0, minutes=0.03, schedule="linear"), progress=lambda *_: time.sleep(0.02)
@@ -218,14 +218,14 @@ def test_a_budget_in_minutes(made: World, tmp_path: Path) -> None:
     assert checkpoint.step_of(step) == trained.steps
 
 
-def test_no_dev_queries(made: World, tmp_path: Path) -> None:
+def test_no_dev_queries(made: TrainingSetup, tmp_path: Path) -> None:
     _, trained = run(made, tmp_path, options(steps=7))
     assert (trained.steps, trained.best_step) == (7, 7)
     assert math.isnan(trained.best)
     assert checkpoint.latest(tmp_path) == tmp_path / "step-000007"
 
 
-def test_a_loss_that_explodes(made: World, tmp_path: Path) -> None:
+def test_a_loss_that_explodes(made: TrainingSetup, tmp_path: Path) -> None:
     model = made.model()
     with torch.no_grad():
         model.head.rows[0] = torch.nan
@@ -233,7 +233,7 @@ def test_a_loss_that_explodes(made: World, tmp_path: Path) -> None:
         run(made, tmp_path, options(), model=model)
 
 
-def test_full_or_sampled(made: World) -> None:
+def test_full_or_sampled(made: TrainingSetup) -> None:
     model, device = made.model(), torch.device("cpu")
 
     def choice(**changes: Any) -> str:
@@ -260,12 +260,12 @@ def test_schedule() -> None:
     assert schedule(5, 0.01, 0, 50, "linear") == pytest.approx(0.12)
 
 
-def test_a_large_seed(made: World, tmp_path: Path) -> None:
+def test_a_large_seed(made: TrainingSetup, tmp_path: Path) -> None:
     run(made, tmp_path, options(steps=1, seed=2**63 - 1))
     assert len(losses(tmp_path)) == 1
 
 
-def test_half_precision(made: World, tmp_path: Path) -> None:
+def test_half_precision(made: TrainingSetup, tmp_path: Path) -> None:
     run(made, tmp_path / "half", options(steps=3, precision="bf16", fine_tune=0.5), rule=ScoreRule(order="any"))
     run(made, tmp_path / "full", options(steps=3, precision="fp32", fine_tune=0.5), rule=ScoreRule(order="any"))
     for (_, half), (_, full) in zip(losses(tmp_path / "half"), losses(tmp_path / "full"), strict=True):
@@ -277,6 +277,6 @@ def test_pick_device() -> None:
     assert str(pick_device("cuda:1")) == "cuda:1"
 
 
-def test_a_run_without_any_limit(made: World, tmp_path: Path) -> None:
+def test_a_run_without_any_limit(made: TrainingSetup, tmp_path: Path) -> None:
     with pytest.raises(PixnarError, match="would never end"):
         run(made, tmp_path, options(steps=0))

@@ -7,15 +7,15 @@ import pytest
 
 from pixnar.train.data import TrainingData
 from pixnar.train.mapped_data import MappedTexts, _mapped, packed, write_inputs
-from tests.helpers.training_runs import World, world
+from tests.helpers.training_runs import TrainingSetup, training_setup
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return world(tmp_path_factory.mktemp("world"))
+def made(tmp_path_factory: pytest.TempPathFactory) -> TrainingSetup:
+    return training_setup(tmp_path_factory.mktemp("setup"))
 
 
-def test_what_was_written_is_mapped(made: World, tmp_path: Path) -> None:
+def test_what_was_written_is_mapped(made: TrainingSetup, tmp_path: Path) -> None:
     write_inputs(made.data, tmp_path / "inputs")
     data = _mapped(tmp_path / "inputs", made.data.vocabulary)
     for name in ("doc_ids", "docids", "queries"):
@@ -32,7 +32,7 @@ def test_what_was_written_is_mapped(made: World, tmp_path: Path) -> None:
     assert np.array_equal(data.targets(batch.targets, 5), made.data.targets(batch.targets, 5))
 
 
-def test_ngrams_of_a_batch_are_those_of_all(made: World) -> None:
+def test_ngrams_of_a_batch_are_those_of_all(made: TrainingSetup) -> None:
     later = TrainingData(
         **{name: value for name, value in vars(made.data).items() if name not in ("_ngrams", "keep_ngrams")},
         keep_ngrams=False,

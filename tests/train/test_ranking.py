@@ -32,7 +32,7 @@ from pixnar.train import log, neighbours, ranking
 from pixnar.train.pairs import Epoch
 from pixnar.train.ranking import RankingOptions, RankingStep, compose
 from pixnar.train.teacher import Teacher
-from tests.helpers.training_runs import SLOTS, World, losses, options, run, world
+from tests.helpers.training_runs import SLOTS, TrainingSetup, losses, options, run, training_setup
 
 SIZE = 12
 ONLY = Weights(0.0, 0.0, 0.0)
@@ -40,11 +40,11 @@ Floats = NDArray[np.float32]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return world(tmp_path_factory.mktemp("world"), documents=9, docids=4)
+def made(tmp_path_factory: pytest.TempPathFactory) -> TrainingSetup:
+    return training_setup(tmp_path_factory.mktemp("setup"), documents=9, docids=4)
 
 
-def model_of(made: World, *, pieces: bool = True) -> Nar:
+def model_of(made: TrainingSetup, *, pieces: bool = True) -> Nar:
     """Solved rows with word pieces, and slots that differ."""
     assert made.data.vectors is not None
     docids = Docids(
@@ -63,7 +63,7 @@ def model_of(made: World, *, pieces: bool = True) -> Nar:
     return model.eval()
 
 
-def step_of(made: World, model: Nar | None = None, seed: int = 0, **changes: Any) -> RankingStep:
+def step_of(made: TrainingSetup, model: Nar | None = None, seed: int = 0, **changes: Any) -> RankingStep:
     settings: dict[str, Any] = {"weights": ONLY, "mine_every": 5} | changes
     pairs = made.data.pairs(seed=seed, self_share=0.3)
     return RankingStep(model or model_of(made), made.data, pairs, RankingOptions(**settings), seed)
@@ -153,7 +153,7 @@ def slow_chances(step: RankingStep) -> dict[int, float]:
         {"docids": 8, "negatives": 0},
     ],
 )
-def test_the_loss_equals_the_slow_twin(made: World, changes: dict[str, Any]) -> None:
+def test_the_loss_equals_the_slow_twin(made: TrainingSetup, changes: dict[str, Any]) -> None:
     step = step_of(made, **changes)
     seen = dict.fromkeys(["itself", "alone", "also right", "weighted", "near", "drawn"], 0)
     for number in range(8):
@@ -173,7 +173,7 @@ def test_the_loss_equals_the_slow_twin(made: World, changes: dict[str, Any]) -> 
         assert bool(seen["weighted"]) == (most < 4)
 
 
-def test_everything_in_a_step_comes_from_its_number(made: World) -> None:
+def test_everything_in_a_step_comes_from_its_number(made: TrainingSetup) -> None:
     first, second = (step_of(made, weights=Weights(), docids=2) for _ in range(2))
     shown = first(3, SIZE, live=False)[1]
     first(4, SIZE, live=False)
@@ -184,7 +184,7 @@ def test_everything_in_a_step_comes_from_its_number(made: World) -> None:
         assert live[name] == pytest.approx(value, rel=2e-2, abs=2e-2), name  # vectors are kept in 16 bits
 
 
-def test_the_teacher_is_the_ranking_by_the_encoders_vectors(made: World) -> None:
+def test_the_teacher_is_the_ranking_by_the_encoders_vectors(made: TrainingSetup) -> None:
     """Nothing is added where the model's vectors are the encoder's own; elsewhere something above 0 is."""
     plain, taught = (step_of(made, all_documents=True, teacher=weight, taught_by="dense") for weight in (0.0, 2.0))
     losses_ = [float(step(0, SIZE, live=False)[0].detach()) for step in (plain, taught)]
@@ -202,7 +202,7 @@ def test_the_teacher_is_the_ranking_by_the_encoders_vectors(made: World) -> None
     assert losses_[1] > losses_[0] + 1e-3
 
 
-def test_the_hybrid_teacher_adds_bm25_of_the_docids(made: World) -> None:
+def test_the_hybrid_teacher_adds_bm25_of_the_docids(made: TrainingSetup) -> None:
     """Its scores are the dense teacher's plus a weight times what the index's own BM25 says."""
     data = made.data
     inputs = np.arange(len(data.inputs))
@@ -245,7 +245,7 @@ def dense_embedding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("dense_embedding")
-def test_gradients_of_composed_docids(made: World) -> None:
+def test_gradients_of_composed_docids(made: TrainingSetup) -> None:
     model, docids = in_double(model_of(made)), np.array([0, 3, 7])
     head = model.head
     assert head.pieces is not None
@@ -265,7 +265,7 @@ def test_gradients_of_composed_docids(made: World) -> None:
     np.testing.assert_allclose(compose(head, made.data, docids, SLOTS).norm(dim=1).detach(), 1)
 
 
-def test_sparse_gradients_equal_dense_ones(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sparse_gradients_equal_dense_ones(made: TrainingSetup, monkeypatch: pytest.MonkeyPatch) -> None:
     grads: list[list[Tensor]] = []
     plain = F.embedding
     for sparse in (True, False):
@@ -284,7 +284,7 @@ def test_sparse_gradients_equal_dense_ones(made: World, monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("dense_embedding")
 @pytest.mark.parametrize("changes", [{"all_documents": True}, {"docids": 2}, {"docids": 2, "teacher": 0.7}])
-def test_gradients_of_the_loss(made: World, changes: dict[str, Any]) -> None:
+def test_gradients_of_the_loss(made: TrainingSetup, changes: dict[str, Any]) -> None:
     step = step_of(made, in_double(model_of(made)), **changes)
     batch = step.pairs.batch(0, 4)
     step._mine(0, 4)
@@ -295,7 +295,7 @@ def test_gradients_of_the_loss(made: World, changes: dict[str, Any]) -> None:
     assert torch.autograd.grad(loss(x0), x0)[0].abs().max() > 1e-4
 
 
-def test_slots_leave_the_rows_alone(made: World) -> None:
+def test_slots_leave_the_rows_alone(made: TrainingSetup) -> None:
     """Predicting tokens trains slots and bias; rows, piece rows and the encoder only learn by ranking."""
     step = step_of(made, weights=Weights(1.0, 0.25, 1.0), slot_examples=5)
     model, batch = step.model, step.pairs.batch(0, SIZE)
@@ -321,7 +321,7 @@ def test_slots_leave_the_rows_alone(made: World) -> None:
     assert torch.equal(grads[0], grads[1])
 
 
-def test_slot_losses_by_hand(made: World) -> None:
+def test_slot_losses_by_hand(made: TrainingSetup) -> None:
     """A sample of all tokens: l1, l2 and l3 are those of the whole softmax, and the total is per place."""
     weights = Weights(1.0, 0.5, 2.0)
     step = step_of(made, weights=weights, slot_examples=SIZE, sample=10**6)
@@ -345,7 +345,7 @@ def test_slot_losses_by_hand(made: World) -> None:
 
 
 @pytest.mark.parametrize("positive", [True, False])
-def test_training_and_search_score_alike(made: World, positive: bool) -> None:
+def test_training_and_search_score_alike(made: TrainingSetup, positive: bool) -> None:
     """Search gives no token less than 0, training does not cut them: equal where no product is below 0.
 
     Elsewhere search equals training with the floor. Factors of docids are rounded to classes, hence the tolerance.
@@ -395,7 +395,7 @@ def test_training_and_search_score_alike(made: World, positive: bool) -> None:
         assert found == pytest.approx(wanted, rel=0.005, abs=0.01)
 
 
-def test_docid_vectors_are_those_of_compose(made: World) -> None:
+def test_docid_vectors_are_those_of_compose(made: TrainingSetup) -> None:
     step = step_of(made)
     docids = np.array([5, 0, 11, 3])
     wanted = compose(step.model.head, made.data, docids, SLOTS).detach().numpy()
@@ -406,7 +406,7 @@ def test_docid_vectors_are_those_of_compose(made: World) -> None:
 # Negatives
 
 
-def test_negatives_are_documents_of_neighbours(made: World) -> None:
+def test_negatives_are_documents_of_neighbours(made: TrainingSetup) -> None:
     step = step_of(made, negatives=2)
     batch = step.pairs.batch(0, 3)
     inputs = np.unique(batch.inputs)
@@ -428,7 +428,7 @@ def test_negatives_are_documents_of_neighbours(made: World) -> None:
     assert set(step._negatives(step._near(inputs), 0).tolist()) <= own
 
 
-def test_what_an_input_misspells_does_not_count(made: World) -> None:
+def test_what_an_input_misspells_does_not_count(made: TrainingSetup) -> None:
     data = made.data
     step = step_of(made, all_documents=True)
     batch = step.pairs.batch(0, SIZE)
@@ -444,7 +444,7 @@ def test_what_an_input_misspells_does_not_count(made: World) -> None:
     )
 
 
-def test_near_docids_speak_for_their_documents(made: World) -> None:
+def test_near_docids_speak_for_their_documents(made: TrainingSetup) -> None:
     step = step_of(made, negatives=2, docids=1)
     batch = step.pairs.batch(0, 3)
     near = np.arange(12).reshape(3, 4) % len(made.data.docids)
@@ -474,7 +474,7 @@ def spied(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Floats, Floats]]:
     return calls
 
 
-def test_the_model_mines_again(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_mines_again(made: TrainingSetup, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = spied(monkeypatch)
     step = step_of(made, mine_every=3)
     vectors = made.data.vectors
@@ -507,7 +507,7 @@ def test_the_model_mines_again(made: World, monkeypatch: pytest.MonkeyPatch) -> 
     assert not np.allclose(calls[1][1], calls[2][1])
 
 
-def test_nothing_is_mined_where_nothing_is_asked_for(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_mined_where_nothing_is_asked_for(made: TrainingSetup, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = spied(monkeypatch)
     step_of(made, negatives=0)(0, SIZE, live=False)
     step_of(made, all_documents=True)(0, SIZE, live=False)
@@ -522,7 +522,7 @@ def wish(**changes: Any) -> Any:
 
 
 @pytest.mark.parametrize("changes", [{}, {"fine_tune": 0.5}, {"optimizer": "rows", "accumulate": 2}])
-def test_the_same_seed_gives_the_same_run(made: World, tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_the_same_seed_gives_the_same_run(made: TrainingSetup, tmp_path: Path, changes: dict[str, Any]) -> None:
     models = [
         run(made, tmp_path / name, wish(**changes), rule=COMPOSED_RULE, model=model_of(made))[0] for name in ("a", "b")
     ]
@@ -536,7 +536,7 @@ def test_the_same_seed_gives_the_same_run(made: World, tmp_path: Path, changes: 
 
 @pytest.mark.parametrize("changes", [{}, {"fine_tune": 0.4, "accumulate": 2}])
 def test_resuming_in_the_middle_of_a_round(
-    made: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+    made: TrainingSetup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
     """Saved at steps 3, 6 and 9, mined at 0, 4 and 8: from 6 on it goes on with what was mined at 4."""
     calls, every = spied(monkeypatch), 4 * changes.get("accumulate", 1)
@@ -558,7 +558,7 @@ def test_resuming_in_the_middle_of_a_round(
 
 
 def test_going_back_to_the_best_weights_keeps_what_was_mined(
-    made: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: TrainingSetup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped early at step 6, the best of step 3: the encoder is then trained with the negatives of this round."""
     covered: list[bool] = []
@@ -584,7 +584,7 @@ def test_going_back_to_the_best_weights_keeps_what_was_mined(
     assert all(covered)
 
 
-def test_a_run_learns(made: World, tmp_path: Path) -> None:
+def test_a_run_learns(made: TrainingSetup, tmp_path: Path) -> None:
     """The documents of inputs are found better, without and with word pieces and whatever the optimizer."""
     for i, (pieces, kind) in enumerate([(True, "adam"), (False, "adam"), (True, "rows")]):
         model = model_of(made, pieces=pieces)
@@ -594,7 +594,7 @@ def test_a_run_learns(made: World, tmp_path: Path) -> None:
         assert sum(found[-5:]) < 0.6 * sum(found[:5]), (pieces, kind)
 
 
-def test_the_last_pairs_of_an_epoch(made: World) -> None:
+def test_the_last_pairs_of_an_epoch(made: TrainingSetup) -> None:
     """Inputs that name no candidate but their own, and batches of one."""
     step = step_of(made, docids=1, negatives=0)
     batch = step.pairs.batch(0, 1)

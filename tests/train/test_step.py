@@ -12,17 +12,17 @@ from pixnar.model.nar import Nar
 from pixnar.scoring import ScoreRule
 from pixnar.train.pairs import Epoch, Pairs
 from pixnar.train.step import Objective, Step, _itself, mined
-from tests.helpers.training_runs import SLOTS, World, world
+from tests.helpers.training_runs import SLOTS, TrainingSetup, training_setup
 
 SIZE = 16
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return world(tmp_path_factory.mktemp("world"))
+def made(tmp_path_factory: pytest.TempPathFactory) -> TrainingSetup:
+    return training_setup(tmp_path_factory.mktemp("setup"))
 
 
-def pairs_of(made: World, **settings: Any) -> Pairs:
+def pairs_of(made: TrainingSetup, **settings: Any) -> Pairs:
     data = made.data
     return Pairs(
         len(data.docids), data.pair_docid, data.pair_document, data.query_index, data.query_document, **settings
@@ -30,7 +30,7 @@ def pairs_of(made: World, **settings: Any) -> Pairs:
 
 
 def step_of(
-    made: World,
+    made: TrainingSetup,
     rule: ScoreRule | None = None,
     *,
     objective: Objective | None = None,
@@ -43,7 +43,7 @@ def step_of(
     return Step(model or shaken(made), made.data, pairs or pairs_of(made), objective, rule, made.priors, sampler)
 
 
-def shaken(made: World) -> Nar:
+def shaken(made: TrainingSetup) -> Nar:
     """A model whose slots differ."""
     model = made.model()
     torch.manual_seed(4)
@@ -60,7 +60,7 @@ def parts_of(step: Step, number: int, *, live: bool = False) -> dict[str, float]
     return {name: value for name, value in shown.items() if name != "recall"}
 
 
-def test_a_step_is_decided_by_its_number(made: World) -> None:
+def test_a_step_is_decided_by_its_number(made: TrainingSetup) -> None:
     step = step_of(made)
     shown = parts_of(step, 3)
     parts_of(step, 7)
@@ -72,7 +72,7 @@ def test_a_step_is_decided_by_its_number(made: World) -> None:
     assert parts_of(sampled[0], 5) == parts_of(sampled[1], 5)
 
 
-def test_parts_add_up(made: World) -> None:
+def test_parts_add_up(made: TrainingSetup) -> None:
     weights = Weights(1.0, 0.5, 2.0)
     loss, shown = step_of(made, objective=Objective(weights, ranking=3.0))(0, SIZE, live=False)
     total = shown["l1"] + 0.5 * shown["l2"] + 2 * shown["l3"] + 3 * shown["ranking"]
@@ -84,7 +84,7 @@ def test_parts_add_up(made: World) -> None:
     assert plain["l1"] == pytest.approx(shown["l1"])
 
 
-def test_l1_by_hand(made: World) -> None:
+def test_l1_by_hand(made: TrainingSetup) -> None:
     model = shaken(made)
     step = step_of(made, model=model)
     batch = step.pairs.batch(0, SIZE)
@@ -101,7 +101,7 @@ def test_l1_by_hand(made: World) -> None:
     assert shown["l2"] == pytest.approx(l2 / SIZE, rel=1e-4)
 
 
-def test_the_encoder_and_kept_vectors_say_the_same(made: World) -> None:
+def test_the_encoder_and_kept_vectors_say_the_same(made: TrainingSetup) -> None:
     step = step_of(made)
     kept, live = (parts_of(step, 2, live=live) for live in (False, True))
     for name, value in kept.items():
@@ -109,7 +109,7 @@ def test_the_encoder_and_kept_vectors_say_the_same(made: World) -> None:
 
 
 @pytest.mark.parametrize("order", ["bag", "any", "slots"])
-def test_a_sample_of_everything_is_the_whole(made: World, order: Any) -> None:
+def test_a_sample_of_everything_is_the_whole(made: TrainingSetup, order: Any) -> None:
     rule = ScoreRule(order=order)
     counts = made.data.token_counts()
     sampler = Sampler(counts, 200 * len(counts), 0, power=0.0)
@@ -170,7 +170,7 @@ def ranking_by_hand(step: Step, batch: Epoch, number: int) -> tuple[float, float
         ScoreRule(order="slots", floor="strict", prior_weight=0.5, length_norm=1.0),
     ],
 )
-def test_ranking_by_hand(made: World, rule: ScoreRule) -> None:
+def test_ranking_by_hand(made: TrainingSetup, rule: ScoreRule) -> None:
     step = step_of(made, rule)
     with torch.no_grad():
         step.ranking_scale.fill_(-0.3)
@@ -190,7 +190,7 @@ def test_ranking_by_hand(made: World, rule: ScoreRule) -> None:
 class Fixed(Pairs):
     """Gives one batch, whatever the step."""
 
-    def __init__(self, made: World, *rows: tuple[int, int, int]) -> None:
+    def __init__(self, made: TrainingSetup, *rows: tuple[int, int, int]) -> None:
         data = made.data
         super().__init__(len(data.docids), data.pair_docid, data.pair_document, data.query_index, data.query_document)
         self.fixed = Epoch(*(np.array(column) for column in zip(*rows, strict=True)))
@@ -199,7 +199,7 @@ class Fixed(Pairs):
         return self.fixed
 
 
-def two_documents(made: World) -> tuple[int, int, int]:
+def two_documents(made: TrainingSetup) -> tuple[int, int, int]:
     """A docid and the two documents it names."""
     data = made.data
     (docid,) = [int(i) for i in np.unique(data.pair_docid) if (data.pair_docid == i).sum() == 2]
@@ -207,7 +207,7 @@ def two_documents(made: World) -> tuple[int, int, int]:
     return docid, one, other
 
 
-def test_a_document_that_the_input_names_too_is_not_wrong(made: World) -> None:
+def test_a_document_that_the_input_names_too_is_not_wrong(made: TrainingSetup) -> None:
     docid, one, other = two_documents(made)
     pair_docid, pair_document = made.data.pair_docid, made.data.pair_document
     sibling = int(pair_docid[(pair_document == other) & (pair_docid != docid)][0])
@@ -223,12 +223,12 @@ def test_a_document_that_the_input_names_too_is_not_wrong(made: World) -> None:
     assert step_of(made, pairs=only)(0, 2, live=False)[1]["ranking"] == pytest.approx(0.0, abs=1e-6)
 
 
-def test_a_train_query_with_two_relevant_documents(made: World) -> None:
+def test_a_train_query_with_two_relevant_documents(made: TrainingSetup) -> None:
     data = made.data
     query = len(data.docids) + int(data.query_index[0])
     one = int(data.query_document[0])
     other = (one + 1) % len(data.doc_ids)
-    more = World(made.encoder, type(data)(**vars(data) | {}), made.priors)
+    more = TrainingSetup(made.encoder, type(data)(**vars(data) | {}), made.priors)
     order = np.argsort(np.append(data.query_index, data.query_index[0]), kind="stable")
     more.data.query_index = np.append(data.query_index, data.query_index[0])[order]
     more.data.query_document = np.append(data.query_document, other)[order]
@@ -239,7 +239,7 @@ def test_a_train_query_with_two_relevant_documents(made: World) -> None:
     assert step_of(made, pairs=pairs)(0, 2, live=False)[1]["ranking"] > 0.0
 
 
-def test_the_input_itself_does_not_count(made: World) -> None:
+def test_the_input_itself_does_not_count(made: TrainingSetup) -> None:
     """However well a docid knows itself, its document must be found by its other docids."""
     data = made.data
     helper, docid = data.pair_docid[data.pair_document == 3][:2].tolist()
@@ -258,11 +258,11 @@ def test_the_input_itself_does_not_count(made: World) -> None:
     assert docid not in step_of(made, pairs=third)._candidates(third.batch(0, 2), 0).docids
 
 
-def test_a_documents_only_docid_counts(made: World) -> None:
+def test_a_documents_only_docid_counts(made: TrainingSetup) -> None:
     """Or it would have no score at all."""
     data = made.data
     kept = ~np.isin(np.arange(len(data.pair_docid)), np.flatnonzero(data.pair_document == 2)[1:])
-    few = World(made.encoder, type(data)(**vars(data)), made.priors)
+    few = TrainingSetup(made.encoder, type(data)(**vars(data)), made.priors)
     few.data.pair_docid, few.data.pair_document = data.pair_docid[kept], data.pair_document[kept]
     only = int(few.data.pair_docid[few.data.pair_document == 2][0])
     other = int(few.data.pair_docid[few.data.pair_document == 4][0])
@@ -273,7 +273,7 @@ def test_a_documents_only_docid_counts(made: World) -> None:
     assert all(p.grad is None or torch.isfinite(p.grad).all() for p in step.model.parameters())
 
 
-def test_gradients_reach_slots_head_and_scale(made: World) -> None:
+def test_gradients_reach_slots_head_and_scale(made: TrainingSetup) -> None:
     step = step_of(made, ScoreRule(order="any"))
     step.model.encoder.requires_grad_(False)
     step(0, SIZE, live=False)[0].backward()  # type: ignore[no-untyped-call]
@@ -285,7 +285,7 @@ def test_gradients_reach_slots_head_and_scale(made: World) -> None:
     assert all(parameter.grad is None for parameter in step.model.encoder.parameters())
 
 
-def test_mined_neighbours(made: World) -> None:
+def test_mined_neighbours(made: TrainingSetup) -> None:
     data = made.data
     assert data.vectors is not None
     means = np.stack(
@@ -315,8 +315,8 @@ def test_mined_neighbours(made: World) -> None:
     assert shown["right"] == pytest.approx(right)
 
 
-def test_a_frozen_encoder_needs_vectors(made: World) -> None:
-    bare = World(made.encoder, type(made.data)(**vars(made.data) | {"vectors": None}), made.priors)
+def test_a_frozen_encoder_needs_vectors(made: TrainingSetup) -> None:
+    bare = TrainingSetup(made.encoder, type(made.data)(**vars(made.data) | {"vectors": None}), made.priors)
     with pytest.raises(ValueError, match="vectors"):
         step_of(bare)(0, SIZE, live=False)
     with pytest.raises(ValueError, match="vectors"):

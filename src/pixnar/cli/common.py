@@ -39,7 +39,7 @@ Cache = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", help="One dial of the recipe, e.g. --set train.batch=64; repeatable."),
+    typer.Option("--set", help="One setting of the recipe, e.g. --set train.batch=64; repeatable."),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
 

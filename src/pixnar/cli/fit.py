@@ -21,7 +21,7 @@ def fit(
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the index to write.")],
     recipe: Annotated[
-        Path | None, typer.Option("--recipe", help="TOML file with every dial; see recipes/default.toml.")
+        Path | None, typer.Option("--recipe", help="TOML file with every setting; see recipes/default.toml.")
     ] = None,
     paper: Annotated[
         bool, typer.Option("--paper", help="The paper's recipe (docs/model.md says where it differs).")
@@ -61,7 +61,7 @@ def fit(
     [bold]torchrun --nproc-per-node 4 -m pixnar fit CORPUS -o INDEX[/bold]  the phrase rows shared by four processes
     """
     from pixnar.base.errors import PixnarError
-    from pixnar.model.process_group import Silent, World
+    from pixnar.model.process_group import ProcessGroup, Silent
     from pixnar.pipeline import fit as run
     from pixnar.pipeline.api import corpus_of
     from pixnar.recipe import PAPER, Recipe, load, override
@@ -70,11 +70,11 @@ def fit(
         raise PixnarError("--paper is a recipe itself: give it, or --recipe FILE, not both")
     wanted = PAPER if paper else load(recipe) if recipe else Recipe()
     short = {"train.minutes": minutes, "train.seed": seed, "model.encoder": encoder}
-    dials = [f"{name}={json.dumps(value)}" for name, value in short.items() if value is not None]
-    wanted = override(wanted, [*(settings or []), *dials])
-    world = World.join(wanted.train.device)
+    from_options = [f"{name}={json.dumps(value)}" for name, value in short.items() if value is not None]
+    wanted = override(wanted, [*(settings or []), *from_options])
+    group = ProcessGroup.join(wanted.train.device)
     try:
-        with world.together(), show_progress() if world.first else nullcontext() as progress:
+        with group.together(), show_progress() if group.first else nullcontext() as progress:
             source = corpus_of(
                 corpus,
                 output,
@@ -82,7 +82,7 @@ def fit(
                 title=title_column,
                 text=text_column,
                 names=name_columns,
-                say=print if world.first else lambda _: None,
+                say=print if group.first else lambda _: None,
                 skip_bad_rows=skip_bad_rows,
             )
             report = run(
@@ -95,11 +95,11 @@ def fit(
                 threads=threads,
                 progress=progress,
                 say=print,
-                world=world,
+                world=group,
             )
     except Silent as silent:
         raise typer.Exit(2) from silent
-    if not world.first:
+    if not group.first:
         return
     tell_skipped(source.skipped)
     print(f'{output}: done; try: pixnar search {output} "your query"')

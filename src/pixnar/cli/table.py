@@ -83,7 +83,7 @@ def build(
     if scratch is not None and not ray:
         raise typer.BadParameter("--scratch means nothing without --ray: add it, or leave --scratch out")
     corpus = open_corpus(source, skip_bad_rows=skip_bad_rows, docids=docids)
-    dials: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "index": not no_index,
         "spellings": not no_spellings,
         "overwrite": overwrite,
@@ -97,9 +97,9 @@ def build(
 
             with connected(workers, ray_address) as crew:
                 between = scratch or output.resolve().parent
-                table = in_shards.build_table(corpus, loaded, output, crew, between, progress=progress, **dials)
+                table = in_shards.build_table(corpus, loaded, output, crew, between, progress=progress, **settings)
         else:
-            table = build_table(corpus, loaded, output, progress=progress, **dials)
+            table = build_table(corpus, loaded, output, progress=progress, **settings)
     tell_skipped(corpus.skipped)
     inspection.show(inspection.inspect(table, slots=[slots] if slots else inspection.SLOTS))
     print(f"\n{output} written; see: pixnar table show {output}")

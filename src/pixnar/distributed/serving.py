@@ -31,8 +31,8 @@ from pixnar.index import Index
 from pixnar.runtime import CachedEncoder
 from pixnar.search.ranker import Stopwatch
 from pixnar.search.spelling import Neighbour
-from pixnar.serve import Settings, Shelf, make_app, make_server
-from pixnar.serve.backend import Holding
+from pixnar.serve import LiveIndex, Settings, make_app, make_server
+from pixnar.serve.backend import Backend
 from pixnar.serve.handlers import Job, Watch, unanswerable
 from pixnar.serve.limits import Limits, RefusedError
 from pixnar.serve.logs import Log
@@ -197,11 +197,11 @@ class _Front:
     @staticmethod
     def _made(folder: str, settings: Settings, parts: list[Any], cut: str) -> Any:
         log = Log()
-        shelf: Holding
+        shelf: Backend
         if parts:
             shelf = ShardedShelf(Path(folder), cut, settings, parts)
         else:
-            shelf = Shelf(
+            shelf = LiveIndex(
                 Path(folder), log, threads=1, cache=settings.cache, sources=settings.sources, device=settings.device
             )
             if settings.look_seconds:
@@ -338,11 +338,11 @@ class ShardedShelf:
 
     @property
     def name(self) -> str:
-        """See `Holding`."""
+        """See `Backend`."""
         return self.folder.resolve().name
 
     def answers(self, jobs: Sequence[Job], watch: Watch | None = None) -> list[bytes | Exception]:
-        """See `Holding`."""
+        """See `Backend`."""
         refused = unanswerable(self.index.index, jobs)
         spelling = [False if id(job) in refused else job.options.spelling for job in jobs]
         lap = Stopwatch()
@@ -365,7 +365,7 @@ class ShardedShelf:
         return done
 
     def facts(self) -> dict[str, Any]:
-        """See `Holding`."""
+        """See `Backend`."""
         index, found = self.index.index, self._parts.facts()
         fusion = index.ranker.fusion
         return {
@@ -386,7 +386,7 @@ class ShardedShelf:
         raise RefusedError(403, "an index in parts is not changed over HTTP: change the parts on disk")
 
     def close(self) -> None:
-        """See `Holding`."""
+        """See `Backend`."""
 
     def _told(self, told: ToldHit) -> dict[str, Any]:
         table = self.index.index.table

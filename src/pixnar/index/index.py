@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Unpack, overload
 
 from pixnar.base.errors import FileFormatError, PixnarError
-from pixnar.base.storage import in_memory, put_in_place
+from pixnar.base.storage import in_memory
+from pixnar.base.workdir import staged
 from pixnar.corpus.records import Document
 from pixnar.index import manifest
 from pixnar.index.files import DOCIDS, ENCODER, HEAD
@@ -201,15 +202,8 @@ class Index:
         target = Path(folder)
         if target.exists():
             raise PixnarError(f"{target} exists: give a new folder, or remove it first")
-        draft = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            with self.table.alone():  # no change in the middle of it
-                shutil.copytree(self.folder, draft)
-            put_in_place(draft, target)
-        except OSError as error:
-            raise PixnarError(f"{target} cannot be written: {error.strerror or error}") from error
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+        with staged(target) as draft, self.table.alone():  # no change in the middle of it
+            shutil.copytree(self.folder, draft, dirs_exist_ok=True)
 
     @overload
     def search(  # type: ignore[overload-overlap]  # a text is a sequence of texts, too

@@ -20,7 +20,7 @@ from pixnar.model.features import FeatureCache, Known
 from pixnar.model.head import PhraseHead
 from pixnar.model.nar import Nar, make_slots
 from pixnar.model.pieces import PieceRows, pieces_of_tokens
-from pixnar.model.process_group import ALONE, World
+from pixnar.model.process_group import SINGLE, ProcessGroup
 from pixnar.model.sharded import random_shard, shard_of_vectors
 from pixnar.model.solve import Solved, SolveOptions, solve_rows
 from pixnar.scoring import Priors
@@ -54,12 +54,12 @@ def build_model(
     seed: int = 0,
     docids: Docids | None = None,
     progress: Progress | None = None,
-    world: World = ALONE,
+    group: ProcessGroup = SINGLE,
     known: Known | None = None,
 ) -> Nar:
     """An untrained model for a vocabulary; unless `head` is "random", with the mlp design it can already search.
 
-    `head` "solved" needs `docids`: rows then add up to the vectors of the docids. In a world of several processes each
+    `head` "solved" needs `docids`: rows then add up to the vectors of the docids. In a group of several processes each
     makes its own rows of the head, the same as one process would make. Phrases whose texts are `known` are not encoded
     again.
     """
@@ -70,9 +70,9 @@ def build_model(
     if head == "solved":
         if docids is None:
             raise ValueError('head "solved" needs the docids and their vectors')
-        made = _solved_head(vocabulary, features, start, docids, progress, world, known)
-    elif world.size > 1:
-        made = _shard(vocabulary, features, start, head, world, progress, known)
+        made = _solved_head(vocabulary, features, start, docids, progress, group, known)
+    elif group.size > 1:
+        made = _shard(vocabulary, features, start, head, group, progress, known)
     elif head == "random":
         made = PhraseHead.random(len(vocabulary) + 1, encoder.width, bias=start)
     else:
@@ -87,7 +87,7 @@ def _solved_head(
     bias: NDArray[np.float32] | None,
     docids: Docids,
     progress: Progress | None,
-    world: World,
+    group: ProcessGroup,
     known: Known | None,
 ) -> PhraseHead:
     """Rows that add up to the docids' vectors; of a head in shards every process solves some columns."""
@@ -95,18 +95,18 @@ def _solved_head(
     pieces = pieces_of_tokens(features.encoder.tokenizer, texts) if docids.pieces else None
     read_alone = None
     if not docids.pieces:
-        read = world.in_turn(lambda: features.vectors(texts, progress, "encoding phrases", known))
+        read = group.in_turn(lambda: features.vectors(texts, progress, "encoding phrases", known))
         read_alone = read.astype(np.float32)
-    solved = _solved(docids, len(vocabulary), pieces, read_alone, progress, world)
+    solved = _solved(docids, len(vocabulary), pieces, read_alone, progress, group)
     end = np.zeros((1, solved.rows.shape[1]), np.float32)
     made: PhraseHead
-    if world.size == 1:
+    if group.size == 1:
         made = PhraseHead.from_vectors(np.vstack([solved.rows, end]), bias=bias)
     else:
-        first, last = world.rows(len(vocabulary) + 1)
+        first, last = group.rows(len(vocabulary) + 1)
         own = solved.rows[first : min(last, len(vocabulary))]
         own = np.vstack([own, end]) if last > len(vocabulary) else own
-        made = shard_of_vectors(own, bias, len(vocabulary) + 1, world)
+        made = shard_of_vectors(own, bias, len(vocabulary) + 1, group)
     if pieces is not None:
         made.pieces = PieceRows(torch.from_numpy(np.array(solved.pieces)), pieces)
     return made
@@ -118,22 +118,22 @@ def _solved(
     pieces: EncodedBatch | None,
     start: NDArray[np.float32] | None,
     progress: Progress | None,
-    world: World,
+    group: ProcessGroup,
 ) -> Solved:
     """The solved rows: from the file of an earlier run, or solved now; several processes share the columns."""
     folder = docids.folder
-    options = replace(docids.options, threads=docids.options.threads if world.size == 1 else 1)
+    options = replace(docids.options, threads=docids.options.threads if group.size == 1 else 1)
     parts: dict[str, Any] = {"pieces": pieces, "start": start, "progress": progress}
     if folder is None:
-        if world.size > 1:
+        if group.size > 1:
             raise ValueError("several processes need a folder to share solved rows")
         return solve_rows(docids.tokens, docids.vectors, size, options, **parts)
     folder.mkdir(parents=True, exist_ok=True)
     width = docids.vectors.shape[1]
-    state = folder / f"solving-{world.rank}-of-{world.size}.pixnar"
+    state = folder / f"solving-{group.rank}-of-{group.size}.pixnar"
     known = {"ridge": options.ridge, "size": size, "docids": len(docids.tokens.offsets) - 1, "width": width}
-    if world.size > 1:
-        return _solved_together(docids, size, options, known, parts, folder, state, world)
+    if group.size > 1:
+        return _solved_together(docids, size, options, known, parts, folder, state, group)
     path = folder / "solved.pixnar"
     try:
         found = read_container(path, _KIND, _VERSION)
@@ -156,25 +156,25 @@ def _solved_together(
     parts: dict[str, Any],
     folder: Path,
     state: Path,
-    world: World,
+    group: ProcessGroup,
 ) -> Solved:
     """The same by several processes: each solves some columns and writes them into one file, which all then map."""
     path, about, width = folder / "solved.rows", folder / "solved.json", known["width"]
-    found = world.tell(_finished(about, path, known) if world.first else None)
+    found = group.tell(_finished(about, path, known) if group.first else None)
     if found is None:
-        begin, end = world.rows(width)
+        begin, end = group.rows(width)
         columns = slice(begin, end)
         solved = solve_rows(docids.tokens, docids.vectors, size, options, columns=columns, state=state, **parts)
         found = known | {"pieces": len(solved.pieces), "rounds": solved.rounds, "residual": solved.residual}
         shape = (size + len(solved.pieces), width)
-        if world.first:
+        if group.first:
             reserve(path, 4 * math.prod(shape))
-        world.wait()
+        group.wait()
         written = np.memmap(path, np.float32, "r+", shape=shape)
         written[:size, columns], written[size:, columns] = solved.rows, solved.pieces
         written.flush()
-        world.wait()
-        if world.first:
+        group.wait()
+        if group.first:
             with atomic_write(about) as file:
                 file.write(json.dumps(found).encode())
     whole = np.memmap(path, np.float32, "r", shape=(size + found["pieces"], width))
@@ -197,20 +197,20 @@ def _shard(
     features: FeatureCache,
     bias: NDArray[np.float32] | None,
     head: str,
-    world: World,
+    group: ProcessGroup,
     progress: Progress | None,
     known: Known | None,
 ) -> PhraseHead:
     """The head's rows of this process."""
     total, width = len(vocabulary) + 1, features.encoder.width
     if head == "random":
-        return random_shard(total, width, bias, world)
-    first, last = world.rows(total)
+        return random_shard(total, width, bias, group)
+    first, last = group.rows(total)
     vectors = np.zeros((last - first, width), np.float16)  # the last row of all, that of the end, stays zero
     texts = phrase_texts(vocabulary)
     for places, found in features.some(texts, first, min(last, total - 1), progress, "encoding phrases", known):
         vectors[places - first] = found
-    return shard_of_vectors(vectors, bias, total, world)
+    return shard_of_vectors(vectors, bias, total, group)
 
 
 def phrase_texts(vocabulary: TargetVocabulary) -> list[str]:

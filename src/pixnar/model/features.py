@@ -20,7 +20,7 @@ from pixnar.base.progress import Progress
 from pixnar.base.storage import read_container, reserve, write_container
 from pixnar.model.encoder import Encoder
 from pixnar.model.graphs import exported
-from pixnar.model.process_group import World
+from pixnar.model.process_group import ProcessGroup
 from pixnar.runtime.encoder_folder import FP32
 from pixnar.runtime.query_encoder import QueryEncoder
 
@@ -124,25 +124,25 @@ class FeatureCache:
         self,
         kinds: Sequence[Sequence[str]],
         path: Path,
-        world: World,
+        group: ProcessGroup,
         progress: Progress | None = None,
         stage: str = "encoding texts",
     ) -> NDArray[np.float16]:
-        """The vectors of several kinds of texts, one behind the other, in a file that all processes of a world map.
+        """The vectors of several kinds of texts, one behind the other, in a file that all processes of a group map.
 
         Each encodes its share of every kind. Processes on one machine keep the file in memory once, and only as much
         of it as they touch.
         """
         shape = (sum(map(len, kinds)), self.encoder.width)
-        if world.first:
+        if group.first:
             reserve(path, 2 * math.prod(shape))
-        world.wait()
+        group.wait()
         out = np.memmap(path, np.float16, "r+", shape=shape)
         before = 0
         for texts in kinds:
             fresh, sources = _distinct(texts)
             pieces = -(-len(fresh) // _CHUNK)
-            for piece in range(pieces * world.rank // world.size, pieces * (world.rank + 1) // world.size):
+            for piece in range(pieces * group.rank // group.size, pieces * (group.rank + 1) // group.size):
                 start = piece * _CHUNK
                 found = self._piece(fresh, start, progress, stage)
                 if sources is None:
@@ -152,7 +152,7 @@ class FeatureCache:
                     out[before + places] = found[sources[places] - start]
             before += len(texts)
         out.flush()
-        world.wait()
+        group.wait()
         return np.memmap(path, np.float16, "r", shape=shape)
 
     def _piece(self, texts: Sequence[str], start: int, progress: Progress | None, stage: str) -> NDArray[np.float16]:

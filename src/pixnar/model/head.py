@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pixnar.model.logsumexp import chunked_logsumexp, logsumexp_and_rows, wide
 from pixnar.model.pieces import PieceRows
-from pixnar.model.process_group import ALONE, World
+from pixnar.model.process_group import SINGLE, ProcessGroup
 
 
 class PhraseHead(nn.Module):
@@ -31,7 +31,7 @@ class PhraseHead(nn.Module):
     plus those of its pieces. Only `rows_of` and `arrays` know of them; `fold` adds them to the rows for good.
     """
 
-    world: World = ALONE  # the processes that hold the other shards
+    group: ProcessGroup = SINGLE  # the processes that hold the other shards
 
     def __init__(
         self,

@@ -15,8 +15,8 @@ CHUNK_FLOATS_CPU = 2_000_000  # on a processor what stays in its cache is faster
 def chunked_logsumexp(x: Tensor, rows: Tensor, bias: Tensor | None = None, *, chunk: int = 0) -> Tensor:
     """The log of Σ_v exp(x·rows_v + bias_v) for each x [N, d]; holds N × chunk logits, never N × V.
 
-    A shard of the rows gives that shard's part: see `World.merge`. Under autocast the products are of values rounded
-    to the autocast type; all sums, and the result, are float32 or wider. Can be differentiated once.
+    A shard of the rows gives that shard's part: see `ProcessGroup.merge`. Under autocast the products are of
+    values rounded to the autocast type; all sums, and the result, are float32 or wider. Can be differentiated once.
     """
     log_z: Tensor = _LogSumExp.apply(x, rows, bias, None, chunk)[0]  # type: ignore[no-untyped-call]
     return log_z

@@ -19,7 +19,7 @@ from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.base.storage import atomic_write
 from pixnar.model.encoder import Encoder
 from pixnar.model.head import PhraseHead
-from pixnar.model.process_group import ALONE, World
+from pixnar.model.process_group import SINGLE, ProcessGroup
 from pixnar.model.sharded import load_shard, save_shards
 from pixnar.model.slots import MaskSlots, MlpSlots
 from pixnar.scoring import Priors, ScoreRule
@@ -105,20 +105,20 @@ class Nar(nn.Module):
 
         Of a head in shards all processes call this: each writes its rows to their place in the file.
         """
-        where, first = Path(folder), self.head.world.first
+        where, first = Path(folder), self.head.group.first
         if first:
             where.mkdir(parents=True, exist_ok=True)
             self.encoder.save(where / "encoder")
         tensors = {f"slots.{name}": tensor.contiguous() for name, tensor in self.slots.state_dict().items()}
         path = where / "model.safetensors"
-        if self.head.world.size > 1:
+        if self.head.group.size > 1:
             save_shards(path, self.head, tensors | {"log_z": self.log_z})
         else:
             tensors |= {f"head.{name}": tensor.contiguous() for name, tensor in self.head.state_dict().items()}
             tensors["log_z"] = self.log_z
             save_file({name: tensor.detach().cpu() for name, tensor in tensors.items()}, path)
         if not first:
-            self.head.world.wait()
+            self.head.group.wait()
             return
         path.chmod(0o644)  # the library lets nobody but its owner read it, and a server may be somebody else
         settings = {
@@ -132,7 +132,7 @@ class Nar(nn.Module):
         }
         with atomic_write(where / _SETTINGS) as file:
             file.write(json.dumps(settings, indent=2).encode())
-        self.head.world.wait()
+        self.head.group.wait()
 
     def push_to_hub(
         self,
@@ -169,18 +169,18 @@ class Nar(nn.Module):
         )
 
     @classmethod
-    def from_pretrained(cls, folder: str | os.PathLike[str], world: World = ALONE) -> Nar:
-        """Read what `save_pretrained` wrote; in a world of several processes each reads its own rows."""
+    def from_pretrained(cls, folder: str | os.PathLike[str], group: ProcessGroup = SINGLE) -> Nar:
+        """Read what `save_pretrained` wrote; in a group of several processes each reads its own rows."""
         where = Path(folder)
         settings = _settings(where / _SETTINGS)
         encoder = Encoder.load(where / "encoder", max_pieces=settings["max_pieces"])
         encoder.name = settings["encoder"]
         try:
-            if world.size == 1:
+            if group.size == 1:
                 tensors = load_file(where / "model.safetensors")
                 head = PhraseHead(tensors["head.rows"], tensors.get("head.bias"))
             else:
-                head, tensors = load_shard(where / "model.safetensors", world)
+                head, tensors = load_shard(where / "model.safetensors", group)
             slots = make_slots(settings["design"], encoder.width, settings["slots"], settings["hidden"])
             slots.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("slots.")})
             model = cls(encoder, slots, head)

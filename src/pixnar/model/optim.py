@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pixnar.model.logsumexp import wide
-from pixnar.model.process_group import ALONE, World
+from pixnar.model.process_group import SINGLE, ProcessGroup
 
 _FLOOR = 0.01  # of the typical mean square of a row: rows far below it are not scaled up to steps of full length
 _MOST_STEPS = 32_767  # where the count of a row's steps stops; its averages have long settled by then
@@ -36,7 +36,7 @@ class RowAdam(torch.optim.Optimizer):
 
     In `step` a second moment counts as at least a hundredth of the mean over the rows that move. Rows whose gradients
     vanish, as those of tokens that are never a target do under a softmax, then take short steps; other rows move as
-    without it. Of a head in shards `world` are the processes that hold it: the mean is over the rows of all of them.
+    without it. `processes` hold the shards of a sharded head: the mean is over the rows of all of them.
 
     Memory for 5 M × 768 in float32: rows 15.4 GB; state 20 MB + 10 MB for the step counts; momentum, if any, 15.4 GB.
     A dense gradient (full softmax) is another 15.4 GB; a sparse one is the batch's own rows only, some 3 KB each.
@@ -50,12 +50,12 @@ class RowAdam(torch.optim.Optimizer):
         beta1: float = 0.0,
         beta2: float = 0.999,
         eps: float = 1e-8,
-        world: World = ALONE,
+        processes: ProcessGroup = SINGLE,
     ) -> None:
         if lr < 0 or eps < 0 or not (0 <= beta1 < 1 and 0 <= beta2 < 1):
             raise ValueError(f"lr, eps >= 0 and betas in [0, 1) are needed, not {lr}, {eps}, {beta1}, {beta2}")
         super().__init__(params, {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps})
-        self.world = world
+        self.processes = processes
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -65,14 +65,14 @@ class RowAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Move every parameter that has a gradient, dense or sparse; of one world all processes call this."""
+        """Move every parameter that has a gradient, dense or sparse; all processes of a group call this."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         pairs = [(rows, group) for group in self.param_groups for rows in group["params"]]
         aged = [None if rows.grad is None else self._age(rows, *_gradient(rows.grad), group) for rows, group in pairs]
-        floors = _floors(aged, self.world, pairs[0][0].device)
+        floors = _floors(aged, self.processes, pairs[0][0].device)
         for one, floor in zip(aged, floors, strict=True):
             if one is not None:
                 self._move(one, floor)
@@ -191,17 +191,17 @@ def _gradient(grad: Tensor) -> tuple[Tensor | None, Tensor]:
     return merged.indices()[0], merged.values()
 
 
-def _floors(aged: Sequence[_Aged | None], world: World, device: torch.device) -> Tensor:
+def _floors(aged: Sequence[_Aged | None], processes: ProcessGroup, device: torch.device) -> Tensor:
     """By parameter, what a second moment counts as at least: a part of the mean over the rows with a gradient.
 
-    All processes of a world ask for the same parameters, even where one of them has no gradient of its own rows.
+    All processes of a group ask for the same parameters, even where one of them has no gradient of its own rows.
     """
     sums = torch.zeros(len(aged), 2, device=device)
     for part, one in zip(sums, aged, strict=True):
         if one is not None:
             usual = (one.real > 0) & one.square.isfinite()  # a row that has overflowed must not stop all others
             part[0], part[1] = one.square.where(usual, 0).sum(), usual.sum()
-    world.add_up([sums])
+    processes.add_up([sums])
     return _FLOOR * sums[:, 0] / sums[:, 1].clamp(min=1)
 
 

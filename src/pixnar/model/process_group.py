@@ -1,8 +1,8 @@
-"""The processes that train together: who they are, which rows each holds, and what they tell each other.
+"""Process group: the processes that train together, the rows each holds, and their collectives.
 
-torchrun starts them and says by environment variables who is who. Sums go through nccl on GPUs and gloo elsewhere; what
-is told, and every wait, through gloo on the processors. A process that is alone has no group at all: every method then
-gives back what it was given.
+torchrun starts the processes and numbers them by environment variables. Sums use nccl on GPUs and gloo elsewhere;
+broadcast values and barriers always use gloo on the CPU. A single process has no torch group: every method then returns
+its argument.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ _GRACE = 1.0  # seconds in which whoever failed first can say why
 _FAILED = "pixnar/failed"  # in the store that all processes share
 
 
-class World:
+class ProcessGroup:
     """One of `size` processes, number `rank`; the first is number 0."""
 
     def __init__(self, rank: int = 0, size: int = 1, local: int = 0) -> None:
         self.rank, self.size, self.local = rank, size, local
 
     @classmethod
-    def join(cls, device: str = "auto") -> World:
-        """The world that torchrun started this process into; without torchrun, a process alone."""
+    def join(cls, device: str = "auto") -> ProcessGroup:
+        """The group that torchrun started this process in; without torchrun, `SINGLE`."""
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1 or "RANK" not in os.environ:
-            return ALONE
+            return SINGLE
         kind = torch.device("cpu" if device == "auto" else device).type
         if device == "auto" and torch.cuda.is_available():
             kind = "cuda"
         if kind not in ("cpu", "cuda"):
             raise PixnarError(f"train.device {device} with {size} processes: they can share cpu or cuda; choose one")
-        world = cls(int(os.environ["RANK"]), size, int(os.environ.get("LOCAL_RANK", "0")))
-        if kind == "cuda" and world.local >= torch.cuda.device_count():
+        group = cls(int(os.environ["RANK"]), size, int(os.environ.get("LOCAL_RANK", "0")))
+        if kind == "cuda" and group.local >= torch.cuda.device_count():
             raise PixnarError(
-                f"process {world.rank} has no GPU of its own: start at most {torch.cuda.device_count()} per machine"
+                f"process {group.rank} has no GPU of its own: start at most {torch.cuda.device_count()} per machine"
             )
         backend = "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo"
         importlib.import_module("torch._dynamo")  # see `_dissolve`
@@ -67,18 +67,18 @@ class World:
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_PATIENCE)
         except dist.DistError as error:
             raise PixnarError(
-                f"process {world.rank} of {size} met not all of the others within {_MEETING}: see what ended them, or, "
+                f"process {group.rank} of {size} met not all of the others within {_MEETING}: see what ended them, or, "
                 "for one process, unset WORLD_SIZE"
             ) from error
-        return world
+        return group
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that does what is done once."""
+        """Whether this process does the work that is done once."""
         return self.rank == 0
 
     def device(self, wanted: torch.device) -> torch.device:
-        """The device of a kind that belongs to this process."""
+        """The device of a kind that this process uses."""
         if self.size == 1:
             return wanted
         if wanted.type != "cuda":  # `auto` may have found a device that processes cannot share
@@ -91,9 +91,9 @@ class World:
         return torch.device(wanted.type, self.local)
 
     def rows(self, total: int) -> tuple[int, int]:
-        """From which to which row, the latter not included, this process holds a table of `total` rows.
+        """First row and end of this process's share of `total` rows.
 
-        >>> [World(rank, 4).rows(10) for rank in range(4)]
+        >>> [ProcessGroup(rank, 4).rows(10) for rank in range(4)]
         [(0, 2), (2, 5), (5, 7), (7, 10)]
         """
         if total < self.size:
@@ -101,9 +101,9 @@ class World:
         return total * self.rank // self.size, total * (self.rank + 1) // self.size
 
     def share(self, batch: Ints) -> Ints:
-        """The part of a batch that this process takes; all are equally long, so the last may repeat what others have.
+        """The part of a batch for this process; all parts are equally long, so the last may repeat inputs of others.
 
-        >>> [World(rank, 2).share(np.arange(5)).tolist() for rank in range(2)]
+        >>> [ProcessGroup(rank, 2).share(np.arange(5)).tolist() for rank in range(2)]
         [[0, 1, 2], [3, 4, 0]]
         """
         if self.size == 1:
@@ -157,7 +157,7 @@ class World:
                 tensor.copy_(whole)
 
     def tell(self, value: T) -> T:
-        """What the first process says, in all of them: anything that JSON can say."""
+        """Broadcast a JSON value from the first process to all."""
         if self.size == 1:
             return value
         text = json.dumps(value).encode() if self.first else b""
@@ -167,11 +167,11 @@ class World:
         if self.first:
             content = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         dist.broadcast(content, 0)
-        told: T = json.loads(bytes(content.numpy()))
-        return told
+        received: T = json.loads(bytes(content.numpy()))
+        return received
 
     def tell_array(self, values: NDArray[Any]) -> NDArray[Any]:
-        """The first process's array, in all of them; theirs have the same shape and type."""
+        """Broadcast an array from the first process to all; shapes and types must agree."""
         if self.size == 1:
             return values
         whole = torch.from_numpy(np.ascontiguousarray(values))
@@ -179,7 +179,7 @@ class World:
         return whole.numpy()
 
     def collect(self, value: T) -> list[T]:
-        """What every process says, in all of them, in order."""
+        """Gather a JSON value from every process, in order, in all of them."""
         if self.size == 1:
             return [value]
         text = json.dumps(value).encode()
@@ -191,24 +191,24 @@ class World:
         return [json.loads(bytes(part.numpy())) for part in every]
 
     def wait(self) -> None:
-        """Until all processes have come here."""
+        """Barrier: return once all processes have arrived here."""
         if self.size > 1:
             dist.all_reduce(torch.zeros(1))
 
     def in_turn(self, work: Callable[[], T]) -> T:
-        """Do something in the first process, then in the others, which find what the first has made."""
+        """Run `work` in the first process, then in the others, which find what the first one wrote."""
         if self.size == 1:
             return work()
         if self.first:
-            made = work()
+            result = work()
             self.wait()
-            return made
+            return result
         self.wait()
         return work()
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Whatever ends one process in this block ends all, and only the first to fail says why.
+        """A block in which the failure of one process ends all; only the first to fail reports why.
 
         The others leave by `Silent`. At the end of the block the group is dissolved.
         """
@@ -249,32 +249,32 @@ class World:
 
 
 class Silent(PixnarError):  # noqa: N818  # no error of its own
-    """The end of a process because another one failed, which has said why."""
+    """Exit of a process because another one failed and reported why."""
 
 
-ALONE = World()
-"""A process by itself."""
+SINGLE = ProcessGroup()
+"""The group of a single process."""
 
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, part: Tensor, world: World) -> Tensor:
-        ctx.world = world
-        whole = part.new_empty((world.size * len(part), *part.shape[1:]))
-        dist.all_gather(list(whole.chunk(world.size)), part.contiguous())
+    def forward(ctx: Any, part: Tensor, group: ProcessGroup) -> Tensor:
+        ctx.group = group
+        whole = part.new_empty((group.size * len(part), *part.shape[1:]))
+        dist.all_gather(list(whole.chunk(group.size)), part.contiguous())
         return whole
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        world, whole = ctx.world, grads[0].contiguous()
-        length = len(whole) // world.size
+        group, whole = ctx.group, grads[0].contiguous()
+        length = len(whole) // group.size
         if whole.is_cuda:
             own = whole.new_empty((length, *whole.shape[1:]))
             dist.reduce_scatter_tensor(own, whole)
             return own, None
         whole = whole.clone()
         dist.all_reduce(whole)
-        return whole[world.rank * length : (world.rank + 1) * length], None
+        return whole[group.rank * length : (group.rank + 1) * length], None
 
 
 class _Add(torch.autograd.Function):
@@ -322,9 +322,9 @@ def _dissolve() -> None:
     argument, so their modules keep one that is there when they are first imported; optimizers import most of them. For
     this reason `join` imports them before there is a group.
     """
-    group = weakref.ref(dist.distributed_c10d._get_default_group())
+    default = weakref.ref(dist.distributed_c10d._get_default_group())
     dist.destroy_process_group()
-    if group() is not None:
+    if default() is not None:
         time.sleep(_GRACE)  # somebody else keeps it: then its threads are given time
 
 

@@ -19,31 +19,33 @@ from torch import Tensor
 from pixnar.base.storage import reserve, sync_folder
 from pixnar.model.head import PhraseHead
 from pixnar.model.logsumexp import chunked_logsumexp, wide
-from pixnar.model.process_group import World
+from pixnar.model.process_group import ProcessGroup
 
 _DRAWN = 4096  # rows drawn at a time; the numbers come out as if they were drawn in one go
 
 
 class ShardedHead(PhraseHead):
-    """The rows of this process: `world.rows(total)` of them.
+    """The rows of this process: `group.rows(total)` of them.
 
     x is the same in all processes, and so is every answer. Backward leaves in each process the whole gradient of its
-    own rows, and of x the part that goes through them: `world.gather` adds the parts up.
+    own rows, and of x the part that goes through them: `group.gather` adds the parts up.
     """
 
-    def __init__(self, rows: Tensor, bias: Tensor | None, *, total: int, world: World, sparse: bool = False) -> None:
-        super().__init__(rows, bias, first=world.rows(total)[0], total=total, sparse=sparse)
-        if world.rows(total)[1] - self.first != len(rows):
-            raise ValueError(f"process {world.rank} holds rows {world.rows(total)}, not {len(rows)} of them")
-        self.world = world
+    def __init__(
+        self, rows: Tensor, bias: Tensor | None, *, total: int, group: ProcessGroup, sparse: bool = False
+    ) -> None:
+        super().__init__(rows, bias, first=group.rows(total)[0], total=total, sparse=sparse)
+        if group.rows(total)[1] - self.first != len(rows):
+            raise ValueError(f"process {group.rank} holds rows {group.rows(total)}, not {len(rows)} of them")
+        self.group = group
 
     def merge_shards(self, log_z: Tensor) -> Tensor:
         """The whole log Z."""
-        return self.world.merge(log_z)
+        return self.group.merge(log_z)
 
     def add_shards(self, part: Tensor) -> Tensor:
         """The sum over the processes."""
-        return self.world.add(part)
+        return self.group.add(part)
 
     def rows_of(self, ids: Tensor) -> Tensor:
         """See `PhraseHead`; rows of other processes get no gradient here, not even one of zero."""
@@ -66,7 +68,7 @@ class ShardedHead(PhraseHead):
             return self
         rows, bias = self.arrays()
         offsets = None if bias is None else torch.from_numpy(bias)
-        made = ShardedHead(torch.from_numpy(rows), offsets, total=self.total, world=self.world)
+        made = ShardedHead(torch.from_numpy(rows), offsets, total=self.total, group=self.group)
         return made.requires_grad_(False).to(self.rows.device)
 
     def log_z_sampled(self, x: Tensor, ids: Tensor, log_weights: Tensor, chunk: int = 0) -> Tensor:
@@ -116,18 +118,20 @@ class ShardedHead(PhraseHead):
         return self.merge_shards(chunked_logsumexp(x, rows, offset if bias is None else offset + bias, chunk=chunk))
 
 
-def shard_of_vectors(vectors: NDArray[Any], bias: NDArray[np.float32] | None, total: int, world: World) -> ShardedHead:
+def shard_of_vectors(
+    vectors: NDArray[Any], bias: NDArray[np.float32] | None, total: int, group: ProcessGroup
+) -> ShardedHead:
     """A head whose rows here start as the given ones; `bias` is that of all rows."""
-    first, last = world.rows(total)
+    first, last = group.rows(total)
     offsets = None if bias is None else torch.from_numpy(bias[first:last].copy())
-    return ShardedHead(torch.from_numpy(vectors.astype(np.float32)), offsets, total=total, world=world)
+    return ShardedHead(torch.from_numpy(vectors.astype(np.float32)), offsets, total=total, group=group)
 
 
 def random_shard(
-    total: int, width: int, bias: NDArray[np.float32] | None, world: World, std: float = 0.02
+    total: int, width: int, bias: NDArray[np.float32] | None, group: ProcessGroup, std: float = 0.02
 ) -> ShardedHead:
     """The rows here of those that `PhraseHead.random` would draw: all are drawn, these are kept."""
-    first, last = world.rows(total)
+    first, last = group.rows(total)
     rows = np.empty((last - first, width), np.float32)
     start = 0
     while start < total:
@@ -137,7 +141,7 @@ def random_shard(
         if low < high:
             rows[low - first : high - first] = drawn[low - start : high - start].numpy()
         start = end
-    return shard_of_vectors(rows, bias, total, world)
+    return shard_of_vectors(rows, bias, total, group)
 
 
 def write_whole(head: PhraseHead, path: Path) -> Callable[[], PhraseHead]:
@@ -146,10 +150,10 @@ def write_whole(head: PhraseHead, path: Path) -> Callable[[], PhraseHead]:
     The head that comes out lies in the file, not in the memory of any process or device.
     """
     shape = (head.total, head.width)
-    world, last = head.world, head.first + len(head.rows)
-    if world.first:
+    group, last = head.group, head.first + len(head.rows)
+    if group.first:
         reserve(path, 4 * math.prod(shape))
-    world.wait()
+    group.wait()
     rows, bias = head.arrays()
     whole = np.memmap(path, np.float32, "r+", shape=shape)
     whole[head.first : last] = rows
@@ -158,8 +162,8 @@ def write_whole(head: PhraseHead, path: Path) -> Callable[[], PhraseHead]:
     if bias is not None:  # a number per token: small enough for everybody
         offsets = torch.zeros(head.total)
         offsets[head.first : last] = torch.from_numpy(bias)
-        world.add_up([offsets])
-    world.wait()
+        group.add_up([offsets])
+    group.wait()
 
     def opened() -> PhraseHead:
         mapped = torch.from_numpy(np.memmap(path, np.float32, "c", shape=shape))
@@ -173,7 +177,7 @@ def save_shards(path: Path, head: PhraseHead, others: Mapping[str, Tensor]) -> N
 
     The first one writes the rest; the file gets its name when all of it is on disk.
     """
-    world = head.world
+    group = head.group
     rows, bias = head.arrays()
     parts = {"head.rows": rows} | ({} if bias is None else {"head.bias": bias})
     small = {name: tensor.detach().float().cpu().contiguous().numpy() for name, tensor in others.items()}
@@ -181,22 +185,22 @@ def save_shards(path: Path, head: PhraseHead, others: Mapping[str, Tensor]) -> N
     shapes |= {name: part.shape for name, part in small.items()}
     header, offsets = _header(shapes)
     aside = path.with_name(f".{path.name}.part")
-    if world.first:
+    if group.first:
         reserve(aside, max(end for _, end in offsets.values()))
-    world.wait()
+    group.wait()
     with open(aside, "rb+") as file:
-        if world.first:
+        if group.first:
             file.write(header)
         for name, part in parts.items():
             file.seek(offsets[name][0] + head.first * part[0].nbytes)
             part.tofile(file)
-        for name, part in small.items() if world.first else ():
+        for name, part in small.items() if group.first else ():
             file.seek(offsets[name][0])
             part.tofile(file)
         file.flush()
         os.fsync(file.fileno())
-    world.wait()
-    if world.first:
+    group.wait()
+    if group.first:
         os.replace(aside, path)
         sync_folder(path.parent)
 
@@ -218,13 +222,13 @@ def _header(shapes: Mapping[str, tuple[int, ...]]) -> tuple[bytes, dict[str, tup
     return len(text).to_bytes(8, "little") + text, offsets
 
 
-def load_shard(path: Path, world: World) -> tuple[ShardedHead, dict[str, Tensor]]:
+def load_shard(path: Path, group: ProcessGroup) -> tuple[ShardedHead, dict[str, Tensor]]:
     """The rows of this process from a file of a whole head, and the tensors beside it."""
     with safe_open(path, "pt") as file:
         names = set(file.keys())
         whole = file.get_slice("head.rows")
         total = whole.get_shape()[0]
-        first, last = world.rows(total)
+        first, last = group.rows(total)
         bias = file.get_slice("head.bias")[first:last] if "head.bias" in names else None
-        head = ShardedHead(whole[first:last], bias, total=total, world=world)
+        head = ShardedHead(whole[first:last], bias, total=total, group=group)
         return head, {name: file.get_tensor(name) for name in names if not name.startswith("head.")}

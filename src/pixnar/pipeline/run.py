@@ -39,7 +39,7 @@ from pixnar.model.build import Docids, build_model, calibrate
 from pixnar.model.encoder import Encoder, check_encoder, place_of
 from pixnar.model.features import FeatureCache, Known
 from pixnar.model.nar import Nar, scorer_of
-from pixnar.model.process_group import ALONE, World
+from pixnar.model.process_group import SINGLE, ProcessGroup
 from pixnar.model.solve import SolveOptions
 from pixnar.pipeline.cross import CrossValidation, folds
 from pixnar.pipeline.estimate import Estimate, estimate
@@ -62,7 +62,7 @@ from pixnar.pipeline.tune import (
 )
 from pixnar.pipeline.vectors import choose_precision
 from pixnar.recipe import Recipe, Train, to_dict
-from pixnar.recipe import Shortlist as ShortlistWish
+from pixnar.recipe import ShortlistSettings as ShortlistWish
 from pixnar.runtime import QueryEncoder
 from pixnar.runtime.shortlist import Shortlist
 from pixnar.scoring import Priors, ScoreRule
@@ -107,7 +107,7 @@ def fit(
     threads: int = 0,
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
-    world: World = ALONE,
+    world: ProcessGroup = SINGLE,
 ) -> Report:
     """Build an index of a corpus. An interrupted fit goes on where it stopped when called again with the same recipe.
 
@@ -153,7 +153,7 @@ class _Fit:
         threads: int,
         progress: Progress | None,
         say: Callable[[str], None],
-        world: World,
+        world: ProcessGroup,
     ) -> None:
         self.world = world
         self.corpus, self.folder, self.recipe, self.cache = corpus, folder, recipe, cache
@@ -304,7 +304,7 @@ class _Fit:
             seed=self.recipe.train.seed,
             docids=solved,
             progress=self.progress,
-            world=self.world,
+            group=self.world,
             known=docids,
         )
         trained = self._train(model, data, table, priors, dev)
@@ -350,7 +350,7 @@ class _Fit:
 
     def _whole(self, path: Path) -> Nar:
         """The trained model in the memory of the machine, not of a device; only the first process needs all of it."""
-        return Nar.from_pretrained(path, ALONE if self.world.first else self.world)
+        return Nar.from_pretrained(path, SINGLE if self.world.first else self.world)
 
     def _encoder(self, name: str | Path) -> Encoder:
         encoder = Encoder.load(name, max_pieces=self.recipe.model.max_pieces)
@@ -531,7 +531,7 @@ class _Fit:
         rule = ranker.scorer.rule
         if not len(dev):
             self.say(
-                "no dev split: the recipe's own dials and fixed weights are used; real queries would choose better"
+                "no dev split: the recipe's own settings and fixed weights are used; real queries would choose better"
             )
             if ranker.shortlist is not None and rule.score == "composed" and not self.recipe.shortlist.k:
                 first = ranker.shortlist
@@ -552,8 +552,8 @@ class _Fit:
                 within = half.chosen_on[half.chosen_on < len(some)]
                 rules[i] = tuner.best(start, within, orders=orders) if len(within) else start
             grid = COMPOSED_GRID if rule.score == "composed" else GRID
-            dials = ", ".join(f"{name} {value}" for name, value in rule.to_dict().items() if name in (*grid, "scale"))
-            self.say(f"score chosen on dev: {dials}")
+            tuned = ", ".join(f"{name} {value}" for name, value in rule.to_dict().items() if name in (*grid, "scale"))
+            self.say(f"score chosen on dev: {tuned}")
         self._compare_with_full(ranker, queries, some, tuner, rules)
         ranker = with_rule(ranker, rule)
         tables = gather(ranker, queries, ranker.depth, self.progress)

@@ -12,7 +12,7 @@ from pixnar.model.kmeans import assign
 from pixnar.model.losses import PADDING
 from pixnar.model.nar import Nar
 from pixnar.model.sharded import ShardedHead
-from pixnar.recipe import Shortlist as Wish
+from pixnar.recipe import ShortlistSettings as Wish
 from pixnar.runtime.shortlist import Shortlist, defaults, token_lists
 from pixnar.scoring import ScoreRule
 from pixnar.train.data import TrainingData
@@ -43,9 +43,9 @@ def examples(model: Nar, data: TrainingData, seed: int) -> tuple[NDArray[np.floa
     place = np.arange(len(keys)) - np.searchsorted(example, example)
     kept = place < _TOKENS
     targets[example[kept], place[kept]] = tokens[kept]
-    world = model.head.world
-    part = torch.from_numpy(x0_of(model, data, world.share(inputs)))
-    return world.gather(part, len(inputs)).numpy(), targets
+    group = model.head.group
+    part = torch.from_numpy(x0_of(model, data, group.share(inputs)))
+    return group.gather(part, len(inputs)).numpy(), targets
 
 
 @torch.inference_mode()
@@ -75,8 +75,8 @@ def standardised(head: PhraseHead, x0: NDArray[np.float32]) -> PhraseHead:
     for begin in range(0, len(rows), _AT_ONCE):
         part = rows[begin : begin + _AT_ONCE]
         part /= (part @ root).norm(dim=1, keepdim=True).clamp(min=1e-6)
-    if head.world.size > 1:
-        return ShardedHead(rows, None, total=head.total, world=head.world)
+    if head.group.size > 1:
+        return ShardedHead(rows, None, total=head.total, group=head.group)
     return PhraseHead(rows)
 
 

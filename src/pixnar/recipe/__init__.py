@@ -3,7 +3,18 @@
 from pixnar.recipe.clover import CLOVER
 from pixnar.recipe.paper import PAPER
 from pixnar.recipe.read import from_dict, load, override
-from pixnar.recipe.sections import Evidence, Fuse, Model, Naming, Recipe, Scoring, Serve, Shortlist, Train, Vocab
+from pixnar.recipe.sections import (
+    Evidence,
+    Fuse,
+    Model,
+    Naming,
+    Recipe,
+    Scoring,
+    Serve,
+    ShortlistSettings,
+    Train,
+    Vocab,
+)
 from pixnar.recipe.write import dumps, to_dict
 
 __all__ = [
@@ -16,7 +27,7 @@ __all__ = [
     "Recipe",
     "Scoring",
     "Serve",
-    "Shortlist",
+    "ShortlistSettings",
     "Train",
     "Vocab",
     "dumps",

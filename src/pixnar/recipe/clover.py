@@ -1,8 +1,8 @@
-"""CLOVERv2 as a recipe: the model that the paper's phrases are compared with, trained and scored as ours is."""
+"""CLOVERv2 recipe: word pieces instead of phrases, trained and scored like our own model."""
 
 from __future__ import annotations
 
-from pixnar.recipe.sections import Evidence, Fuse, Model, Recipe, Scoring, Serve, Shortlist, Vocab
+from pixnar.recipe.sections import Evidence, Fuse, Model, Recipe, Scoring, Serve, ShortlistSettings, Vocab
 
 CLOVER = Recipe(
     vocab=Vocab(kind="wordpiece"),
@@ -10,7 +10,7 @@ CLOVER = Recipe(
     scoring=Scoring(copy=0.0),
     evidence=Evidence(docids=False, text=False),
     fuse=Fuse(dense=False, text_vectors=0, bm25=False),
-    shortlist=Shortlist(learn=False),  # every word piece is scored
+    shortlist=ShortlistSettings(learn=False),  # every word piece is scored
     serve=Serve(spelling="off"),
 )
 """The encoder's own word pieces as tokens, and nothing beside the model. Everything else is our default: the composed

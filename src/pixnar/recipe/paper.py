@@ -1,8 +1,8 @@
-"""The paper's recipe: none of this project's ranking, evidence or fusion."""
+"""The paper's recipe, without this project's ranking, lexical matching and fusion."""
 
 from __future__ import annotations
 
-from pixnar.recipe.sections import Evidence, Fuse, Model, Recipe, Scoring, Serve, Shortlist, Train
+from pixnar.recipe.sections import Evidence, Fuse, Model, Recipe, Scoring, Serve, ShortlistSettings, Train
 
 PAPER = Recipe(
     model=Model(encoder="microsoft/deberta-v3-base", slot_design="mask", head="random", bias=False),
@@ -41,7 +41,7 @@ PAPER = Recipe(
     ),
     evidence=Evidence(docids=False, text=False),
     fuse=Fuse(dense=False, text_vectors=0, bm25=False),
-    shortlist=Shortlist(m=4096, r=20000, k=5),
+    shortlist=ShortlistSettings(m=4096, r=20000, k=5),
     serve=Serve(spelling="off"),
 )
 """What the paper says of training, scoring and shortlist; the vocabulary and the length of the run are the data's.

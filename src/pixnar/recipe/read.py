@@ -1,4 +1,4 @@
-"""From TOML to a checked recipe; whatever is wrong is said in one line, with the file, the dial and the remedy."""
+"""Reading recipes: from TOML to a checked `Recipe`; errors name the file, the setting and the remedy in one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS = {"int": "a whole number", "float": "a number", "bool": "a yes or no (tr
 
 
 def load(path: str | os.PathLike[str]) -> Recipe:
-    """Read a recipe file; what it leaves out has its default."""
+    """Read a recipe file; settings that it leaves out keep their defaults."""
     where = os.fspath(path)
     try:
         with open(where, "rb") as file:
@@ -61,7 +61,7 @@ def from_dict(content: Mapping[str, Any], where: str = "recipe") -> Recipe:
 
 
 def override(recipe: Recipe, settings: Iterable[str]) -> Recipe:
-    """A recipe with some dials set anew, as on a command line.
+    """A recipe with some settings changed, as by --set on the command line.
 
     >>> override(Recipe(), ["train.minutes=2", "model.head=random"]).model.head
     'random'
@@ -77,7 +77,7 @@ def override(recipe: Recipe, settings: Iterable[str]) -> Recipe:
 
 
 def _check_ends(recipe: Recipe, where: str) -> None:
-    """Ends are scored slot by slot only: elsewhere the setting would do nothing."""
+    """Refuse `ends` where it would do nothing: only slot by slot are ends scored."""
     scoring = recipe.scoring
     if scoring.ends and (scoring.score, scoring.order) != ("probability", "slots"):
         raise PixnarError(
@@ -87,22 +87,25 @@ def _check_ends(recipe: Recipe, where: str) -> None:
 
 
 def _sections() -> dict[str, dict[str, Field[Any]]]:
-    """Every section with its dials, by name."""
+    """The settings of every section, by name."""
     default = Recipe()
-    return {part.name: {dial.name: dial for dial in fields(getattr(default, part.name))} for part in fields(default)}
+    return {
+        section.name: {setting.name: setting for setting in fields(getattr(default, section.name))}
+        for section in fields(default)
+    }
 
 
 def _value(text: str) -> Any:
-    """A TOML value; a word that is none is taken as text."""
+    """A TOML value; anything that is not one is taken as text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
 
 
-def _checked(value: Any, dial: Field[Any], where: str) -> Any:
-    allowed: Allowed = dial.metadata["allowed"]
-    kinds = str(dial.type).split(" | ")
+def _checked(value: Any, setting: Field[Any], where: str) -> Any:
+    allowed: Allowed = setting.metadata["allowed"]
+    kinds = str(setting.type).split(" | ")
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if type(value).__name__ not in kinds and not (is_number and "float" in kinds):
         raise PixnarError(f"{where} = {_shown(value)} is {_kind(value)}; {_remedy(kinds, allowed)}")
@@ -154,7 +157,7 @@ def _unknown_section(where: str, name: str, value: Any, sections: list[str]) -> 
         near = difflib.get_close_matches(name, sections, 1)
         advice = f"did you mean [{near[0]}]?" if near else f"there are {', '.join(f'[{s}]' for s in sections)}"
         return f"{where}: unknown section [{name}]; {advice}"
-    home = [section for section, dials in _sections().items() if name in dials]
+    home = [section for section, settings in _sections().items() if name in settings]
     advice = f"it belongs under [{home[0]}]" if home else "every key belongs under a section such as [train]"
     return f"{where}: {name} = {_shown(value)} stands outside all sections; {advice}"
 
@@ -164,7 +167,7 @@ def _nearest(section: str, key: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(key, known, 1)
     if near:
         return f"did you mean {section}.{near[0]}?"
-    home = [section for section, dials in _sections().items() if key in dials]
+    home = [section for section, settings in _sections().items() if key in settings]
     return f"it belongs under [{home[0]}]" if home else f"[{section}] has {', '.join(known)}"
 
 

@@ -1,4 +1,4 @@
-"""What can be set: a frozen dataclass per section, and for each dial its default, its range and what it does."""
+"""Sections of a recipe: a frozen dataclass each, and for every setting its default, its range and a description."""
 
 from __future__ import annotations
 
@@ -11,68 +11,76 @@ HUGE = 2**40
 
 @dataclass(frozen=True)
 class Allowed:
-    """What a dial may be: a range of numbers (ends included unless `above`), some words, or any text; and its words."""
+    """Allowed values of a setting: a range of numbers, some words or any text; `about` describes the setting."""
 
     about: str
     low: float = -math.inf
     high: float = math.inf
-    above: bool = False  # the value must be greater than `low`
+    above: bool = False  # the value must be greater than `low`; otherwise both ends are allowed
     words: tuple[str, ...] = ()
     pattern: str = ""  # a text must match it; `shape` says so in plain words
     shape: str = ""
 
 
-def dial(default: Any, about: str, low: float = -math.inf, high: float = math.inf, **rest: Any) -> Any:
-    """A field of a section."""
+def setting(default: Any, about: str, low: float = -math.inf, high: float = math.inf, **rest: Any) -> Any:
+    """A dataclass field with its default, description and allowed values."""
     return field(default=default, metadata={"allowed": Allowed(about, low, high, **rest)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vocab:
-    """The output vocabulary: what the model can say in one slot."""
+    """The output vocabulary: the tokens that the model can predict in one slot."""
 
-    kind: str = dial(
+    kind: str = setting(
         "phrase",
-        "phrase: whole-word phrases (what this project is about); the others are sub-word rivals",
+        "phrase: whole words and phrases; wordpiece, bpe and unigram: sub-word baselines",
         words=("phrase", "wordpiece", "bpe", "unigram"),
     )
-    size: int = dial(131072, "tokens at most; more is better and slower (the paper goes to 5 million)", 512, 2**31)
-    min_count: int = dial(0, "a phrase is used at least so often in the docids; 0: by the size of the corpus", 0, HUGE)
-    max_words: int = dial(8, "the longest phrase, in words", 1, 64)
+    size: int = setting(
+        131072, "maximum number of tokens; larger is better and slower (the paper uses up to 5 million)", 512, 2**31
+    )
+    min_count: int = setting(
+        0, "minimum number of times a phrase occurs in the docids; 0: derived from the size of the corpus", 0, HUGE
+    )
+    max_words: int = setting(8, "maximum number of words in a phrase", 1, 64)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """The network: an encoder reads the query, slots answer it, a head has one vector per phrase."""
+    """The network: an encoder reads the query, slots predict tokens, and the head has one row per phrase."""
 
-    encoder: str = dial(
+    encoder: str = setting(
         "sentence-transformers/all-MiniLM-L6-v2",
-        "a Hugging Face encoder, by name or folder",
+        "Hugging Face encoder, by name or folder",
         pattern=r"\S(.*\S)?",
         shape="the name or folder of a Hugging Face encoder",
     )
-    slots: int = dial(0, "output positions; 0: enough for 99 % of the docids and their end, at most 32", 0, 512)
-    slot_design: str = dial(
+    slots: int = setting(
+        0, "output positions; 0: enough for 99 % of the docids with their end token, at most 32", 0, 512
+    )
+    slot_design: str = setting(
         "mlp",
-        "mlp: query vector and slot vector through a small network; mask: mask tokens in the encoder's input",
+        "mlp: a small network combines the query vector with a slot vector; mask: mask tokens in the encoder's input",
         words=("mlp", "mask"),
     )
-    head: str = dial(
+    head: str = setting(
         "solved",
-        "where phrase rows start: solved: rows that add up to the encoder's vectors of the docids; encoder: its vector "
-        "of the phrase alone; random: the paper",
+        "initial phrase rows. solved: rows whose sums match the encoder's vectors of the docids; encoder: the "
+        "encoder's vector of each phrase; random: as in the paper",
         words=("solved", "encoder", "random"),
     )
-    pieces: bool = dial(
-        True, "while training, phrases also share the rows of their word pieces (head solved); written out for search"
+    pieces: bool = setting(
+        True,
+        "phrases also share the rows of their word pieces during training (only with head solved); the index stores "
+        "the sums",
     )
-    ridge: float = dial(1.0, "how strongly solved rows are kept small", 0, 1e6, above=True)
-    bias: bool = dial(True, "one more number per phrase, which starts at how frequent it is")
-    hidden: int = dial(1024, "width of the slots' network (slot_design mlp)", 1, 65536)
-    max_pieces: int = dial(64, "the encoder reads so many word pieces of an input; the rest is cut off", 4, 8192)
-    vectors: str = dial(
+    ridge: float = setting(1.0, "ridge penalty on solved rows; larger values keep the rows smaller", 0, 1e6, above=True)
+    bias: bool = setting(True, "learn a bias per phrase, initialized from the phrase's frequency")
+    hidden: int = setting(1024, "hidden width of the slot network (only with slot_design mlp)", 1, 65536)
+    max_pieces: int = setting(64, "maximum word pieces of an input; longer inputs are truncated", 4, 8192)
+    vectors: str = setting(
         "auto",
-        "the encoder's weights when the vectors of docids, phrases and queries are computed on a CPU: int8 is about "
+        "precision of the encoder when it computes vectors of docids, phrases and queries on a CPU. int8 is about "
         "twice as fast as fp32; auto: int8 if dense dev MRR@10 on a sample stays within 0.5 %",
         words=("auto", "fp32", "int8"),
     )
@@ -80,109 +88,127 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """Training: how long, how fast, and what is asked of the model."""
+    """Training: its length, learning rates, losses, negatives and evaluation."""
 
-    minutes: float = dial(
+    minutes: float = setting(
         0.0,
-        "time for training, without the checks on dev; 0: no limit, or, where steps and epochs are 0 too, by the size "
-        "of the corpus (2 minutes for 20 thousand docids, 20 for 500 thousand, an hour at most)",
+        "training time, not counting evaluations on dev. 0: no limit; if steps and epochs are also 0, derived from "
+        "the size of the corpus (2 minutes for 20,000 docids, 20 for 500,000, at most an hour)",
         0,
         1e6,
     )
-    steps: int = dial(0, "steps of the optimizer; 0: no limit", 0, HUGE)
-    epochs: int = dial(0, "times through all pairs; 0: no limit. The first of the three limits ends the run", 0, HUGE)
-    batch: int = dial(128, "pairs that go through the network together", 1, 2**20)
-    accumulate: int = dial(1, "batches per step of the optimizer: batch × accumulate pairs decide a step", 1, 2**20)
-    learning_rate: float = dial(5e-4, "of the slots' own layers", 0, 1, above=True)
-    head_learning_rate: float = dial(1e-3, "of the phrase rows", 0, 1, above=True)
-    encoder_learning_rate: float = dial(3e-5, "of the encoder, once it is fine-tuned", 0, 1, above=True)
-    warmup: int = dial(50, "steps over which the learning rates rise from 0, at most a tenth of the run", 0, HUGE)
-    schedule: str = dial(
-        "linear", "after the warm-up: linear: down to 0 at the end; constant", words=("linear", "constant")
+    steps: int = setting(0, "maximum number of optimizer steps; 0: no limit", 0, HUGE)
+    epochs: int = setting(
+        0, "maximum number of passes over all pairs; 0: no limit. The first of the three limits ends training", 0, HUGE
     )
-    l1: float = dial(1.0, "weight of: slot i says token i of the docid", 0, 1e6)
-    l2: float = dial(0.25, "weight of: slot 0 says all tokens of the docid, in any order", 0, 1e6)
-    l3: float = dial(1.0, "weight of: (log Z)² is small, so that scores need no sum over the vocabulary", 0, 1e6)
-    ranking: float = dial(
+    batch: int = setting(128, "pairs per batch", 1, 2**20)
+    accumulate: int = setting(1, "batches per optimizer step; each step sees batch × accumulate pairs", 1, 2**20)
+    learning_rate: float = setting(5e-4, "learning rate of the slot layers", 0, 1, above=True)
+    head_learning_rate: float = setting(1e-3, "learning rate of the phrase rows", 0, 1, above=True)
+    encoder_learning_rate: float = setting(
+        3e-5, "learning rate of the encoder while it is fine-tuned", 0, 1, above=True
+    )
+    warmup: int = setting(50, "steps of linear warm-up, at most a tenth of the run", 0, HUGE)
+    schedule: str = setting(
+        "linear",
+        "learning rates after warm-up. linear: decay to 0; constant: no decay",
+        words=("linear", "constant"),
+    )
+    l1: float = setting(1.0, "weight of the loss by which slot i predicts token i of the docid", 0, 1e6)
+    l2: float = setting(
+        0.25, "weight of the loss by which slot 0 predicts all tokens of the docid, in any order", 0, 1e6
+    )
+    l3: float = setting(
+        1.0, "weight of the self-normalization loss (log Z)², which makes logits usable as log probabilities", 0, 1e6
+    )
+    ranking: float = setting(
         1.0,
-        "weight of: the right document scores above others (score probability; the composed score always ranks)",
+        "weight of the loss that ranks the relevant document above others (score probability; the composed score "
+        "always trains by ranking)",
         0,
         1e6,
     )
-    negatives: int = dial(
-        3, "documents near to each input that the right one must also beat; 0: only those of the batch", 0, 1024
-    )
-    rank_against: str = dial(
+    negatives: int = setting(3, "hard negative documents per input; 0: only in-batch negatives", 0, 1024)
+    rank_against: str = setting(
         "mined",
-        "mined: the documents of the batch and the negatives; all: every document, better by the example and slower "
-        "by the minute",
+        "mined: rank against the documents of the batch and the hard negatives; all: against every document, which "
+        "learns more from each example but takes longer",
         words=("mined", "all"),
     )
-    mine_every: int = dial(300, "steps after which the model mines its negatives again", 1, HUGE)
-    correct_sampling: bool = dial(
+    mine_every: int = setting(300, "steps between two searches for hard negatives", 1, HUGE)
+    correct_sampling: bool = setting(
         True,
-        "a document that a step draws by chance stands for those it did not draw, so that documents with many docids "
-        "are not taught to be wrong (composed score)",
+        "correct the ranking loss for how often a document is sampled, so that documents with many docids are not "
+        "penalized as negatives (composed score)",
     )
-    docids: int = dial(8, "docids of a document that a step looks at; the rest is estimated from them", 1, HUGE)
-    teacher: float = dial(0.0, "weight of: the ranking stays near that of a teacher (distillation)", 0, 1e6)
-    taught_by: str = dial(
+    docids: int = setting(
+        8, "docids per document that a step scores; the rest of the document's score is estimated from them", 1, HUGE
+    )
+    teacher: float = setting(0.0, "weight of the distillation loss, which keeps the ranking near a teacher's", 0, 1e6)
+    taught_by: str = setting(
         "hybrid",
-        "the teacher: dense: the encoder's own vectors of the docids; hybrid: these and BM25 over the docids",
+        "the teacher. dense: the encoder's vectors of the docids; hybrid: these and BM25 over the docids",
         words=("dense", "hybrid"),
     )
-    slot_examples: int = dial(
-        16, "inputs of a batch that also train the slots, by l1 and l3 (composed score)", 1, 2**20
+    slot_examples: int = setting(
+        16, "inputs per batch that also train the slots with l1 and l3 (composed score)", 1, 2**20
     )
-    softmax: str = dial(
+    softmax: str = setting(
         "auto",
-        "full: over the whole vocabulary; sampled: over some of it; auto: full while it is cheap",
+        "full: over the whole vocabulary; sampled: over a sample of it; auto: full while that is cheap",
         words=("auto", "full", "sampled"),
     )
-    sample: int = dial(2048, "tokens of the sampled softmax", 1, 2**31)
-    optimizer: str = dial(
+    sample: int = setting(2048, "number of tokens in the sampled softmax", 1, 2**31)
+    optimizer: str = setting(
         "auto",
-        "of the phrase rows: adam; rows: Adam with one second moment per phrase, a third of the memory; auto: adam for "
-        "the composed score up to 4 GB of rows",
+        "optimizer of the phrase rows. adam: Adam; rows: Adam with one second moment per row, a third of the memory; "
+        "auto: adam for the composed score and up to 4 GB of rows",
         words=("auto", "adam", "rows"),
     )
-    fine_tune: float = dial(
-        0.0, "share of the run that also trains the encoder, at its end; before that it is frozen (much faster)", 0, 1
+    fine_tune: float = setting(
+        0.0,
+        "final share of training in which the encoder is trained too; before that it is frozen, which is much faster",
+        0,
+        1,
     )
-    passages: int = dial(
+    passages: int = setting(
         20,
-        "sentences of a document's own text, at most, that train as queries for it; 0: docids and train queries only",
+        "maximum number of sentences of a document's text that train as queries for it; 0: train on docids and train "
+        "queries only",
         0,
         HUGE,
     )
-    typos: float = dial(
-        0.0, "share of the docids that also train with a typo, so that misspelt queries find what they mean", 0, 1
-    )
-    per_document: int = dial(
+    typos: float = setting(0.0, "share of the docids that also train with a typo, for misspelt queries", 0, 1)
+    per_document: int = setting(
         0,
-        "docids of a document that are inputs in an epoch, at most; 0: all, so that documents with many docids are "
-        "asked for more often, as by most queries",
+        "maximum number of docids per document that are inputs in an epoch; 0: all, so that documents with many docids "
+        "occur more often, as they do in most query logs",
         0,
         HUGE,
     )
-    self_share: float = dial(0.1, "share of these that should answer with themselves, not with a sibling", 0, 1)
-    evaluate_every: int = dial(0, "steps from one evaluation on dev to the next; 0: ten times a stage", 0, HUGE)
-    patience: int = dial(4, "evaluations without a new best after which training stops; 0: never", 0, HUGE)
-    dev_queries: int = dial(500, "dev queries an evaluation asks, at most; 0: no evaluation", 0, HUGE)
-    seed: int = dial(
-        0, "the same seed and data give the same run, where steps or epochs limit it, not minutes", 0, 2**63 - 1
+    self_share: float = setting(
+        0.1, "share of these inputs whose target is the same docid instead of another docid of the document", 0, 1
     )
-    tensorboard: bool = dial(
-        False, "also write TensorBoard events to training/tensorboard of the index (needs the extra tensorboard)"
+    evaluate_every: int = setting(0, "steps between two evaluations on dev; 0: ten evaluations per stage", 0, HUGE)
+    patience: int = setting(4, "stop after this many evaluations without a new best; 0: never", 0, HUGE)
+    dev_queries: int = setting(500, "maximum number of dev queries per evaluation; 0: no evaluation", 0, HUGE)
+    seed: int = setting(
+        0,
+        "random seed; runs with the same seed and data are identical if steps or epochs, not minutes, limit them",
+        0,
+        2**63 - 1,
     )
-    precision: str = dial(
+    tensorboard: bool = setting(
+        False, "also write TensorBoard events to training/tensorboard in the index (needs the extra tensorboard)"
+    )
+    precision: str = setting(
         "auto",
-        "of the arithmetic; auto: bf16 where the device is fast at it, fp32 on a CPU",
+        "precision of the arithmetic; auto: bf16 on devices that support it well, fp32 on a CPU",
         words=("auto", "fp32", "bf16"),
     )
-    device: str = dial(
+    device: str = setting(
         "auto",
-        "auto, cpu, cuda, cuda:1, mps …",
+        "device for training: auto, cpu, cuda, cuda:1, xpu, mps",
         pattern=r"(auto|cpu|mps|(cuda|xpu)(:\d+)?)",
         shape='"auto", "cpu", "cuda", "cuda:1", "xpu" or "mps"',
     )
@@ -190,153 +216,169 @@ class Train:
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """What the score of a docid and of a document is."""
+    """How docids and documents are scored."""
 
-    score: str = dial(
+    score: str = setting(
         "composed",
-        "composed: products of the query with the phrase rows, summed and divided by the length of the docid's vector; "
-        "probability: log probabilities of the tokens, corrected by priors. Training follows it",
+        "composed: the sum of the products of query and phrase rows, divided by the norm of the docid's vector; "
+        "probability: the tokens' log probabilities, corrected by priors. Training optimizes the chosen score",
         words=("composed", "probability"),
     )
-    prior_weight: float = dial(1.0, "how much of a token's log frequency is taken off; 0: the paper's likelihood", 0, 4)
-    copy: float = dial(
+    prior_weight: float = setting(
+        1.0, "share of a token's log frequency that is subtracted; 0: the paper's likelihood", 0, 4
+    )
+    copy: float = setting(
         0.2,
-        "composed: times its idf, what a phrase that stands in the query adds; probability: the share given to such "
-        "phrases. 0: none, and none is tried",
+        "bonus of phrases that occur in the query. composed: added to their score, times the phrase's idf; "
+        "probability: share of the probability mass they receive. 0: none, and tuning tries none",
         0,
         0.99,
     )
-    floor: str = dial(
+    floor: str = setting(
         "zero",
-        "what a token scores at least: zero: nothing; prior: a little below its frequency; strict: docids with a token "
-        "outside the shortlist are not found",
+        "minimum score of a token. zero: 0; prior: slightly below its frequency; strict: no minimum, docids with a "
+        "token outside the shortlist are not found",
         words=("zero", "prior", "strict"),
     )
-    order: str = dial(
+    order: str = setting(
         "auto",
-        "slots: token i is scored by slot i; any: by its best slot; bag: by slot 0; auto: bag with the composed score, "
-        "bag or any as the dev split selects with the score probability; slots is never tried",
+        "slots that score a token. slots: slot i scores token i; any: the best slot; bag: slot 0; auto: bag for the "
+        "composed score; for the score probability, bag or any as the dev split selects. slots is never tried",
         words=("auto", "slots", "any", "bag"),
     )
-    length_norm: float = dial(0.3, "a docid's score is divided by (its length + 1) to this power", 0, 10)
-    aggregate: str | int = dial(
+    length_norm: float = setting(0.3, "a docid's score is divided by (length + 1) to this power", 0, 10)
+    aggregate: str | int = setting(
         "logsumexp",
-        "a document's score from its docids': max, logsumexp (over all), or a number n: logsumexp over the best n",
+        "how docid scores become a document's score: max, logsumexp (over all docids), or a number n (logsumexp over "
+        "the n best)",
         1,
         HUGE,
         words=("max", "logsumexp"),
     )
-    scale: float = dial(
-        1.0, "token scores are multiplied by it: the larger, the closer logsumexp is to max", 0, 1e6, above=True
+    scale: float = setting(
+        1.0, "multiplier of token scores; the larger it is, the closer logsumexp is to max", 0, 1e6, above=True
     )
-    ends: bool = dial(False, "the end of a docid is scored too (score probability, order slots)")
-    normalize: bool = dial(True, "divide by Z, the sum over the tokens scored; without it raw logits, as in the paper")
-    tune: bool = dial(
+    ends: bool = setting(False, "score the end of a docid as a token (only with score probability and order slots)")
+    normalize: bool = setting(
+        True, "normalize by Z, the sum over the scored tokens; false: raw logits, as in the paper"
+    )
+    tune: bool = setting(
         True,
-        "choose copy, aggregate and scale on dev, from the values here, and with the score probability also order, "
-        "prior_weight and length_norm",
+        "tune copy, aggregate and scale on the dev split, starting from the values here; with score probability also "
+        "order, prior_weight and length_norm",
     )
-    tune_queries: int = dial(400, "dev queries on which they are chosen, at most", 1, HUGE)
+    tune_queries: int = setting(400, "maximum number of dev queries for this tuning", 1, HUGE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Phrases as plain evidence: the model's words, matched with all a document says."""
+    """Lexical matching: the phrases that the model predicts, matched with a document's docids and text."""
 
-    docids: bool = dial(True, "match them with all docids of a document taken together")
-    text: bool = dial(True, "match them with the document's text as well")
-    expansion: int = dial(200, "best tokens of slot 0 that are matched", 0, 2**31)
+    docids: bool = setting(True, "match them with all docids of a document together")
+    text: bool = setting(True, "match them with the document's text too")
+    expansion: int = setting(200, "number of slot 0's best tokens to match", 0, 2**31)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fuse:
-    """Other retrievers whose scores are added; their weights are chosen on dev."""
+    """Fusion with other retrievers; their weights are tuned on the dev split."""
 
-    dense: bool = dial(True, "the encoder's own similarity of query and docid")
-    text_vectors: int = dial(
+    dense: bool = setting(True, "add the encoder's similarity of query and docid")
+    text_vectors: int = setting(
         2,
-        "its similarity of query and text: vectors of a document's text at most, one for every 80 words; 0: none",
+        "add the encoder's similarity of query and text: maximum number of vectors per document, one for every 80 "
+        "words of text; 0: none",
         0,
         64,
     )
-    bm25: bool = dial(True, "BM25 over docids and text")
-    margin: float = dial(
+    bm25: bool = setting(True, "add BM25 over docids and text")
+    margin: float = setting(
         0.005,
-        "dense, text and BM25 are kept only where each raises cross-validated dev MRR@10 by this share; 0: keep all",
+        "keep dense, text vectors and BM25 only if each raises cross-validated dev MRR@10 by this share; 0: keep all",
         0,
         1,
     )
-    depth: int = dial(200, "documents of each list that are fused", 1, 2**31)
-    nearest: int = dial(
-        1_000_000, "vectors at most among which the nearest are candidates; with more, vectors only re-rank", 0, HUGE
+    depth: int = setting(200, "documents of each ranking that are fused", 1, 2**31)
+    nearest: int = setting(
+        1_000_000,
+        "maximum number of vectors for which the nearest ones add candidates; with more vectors they only re-rank",
+        0,
+        HUGE,
     )
-    dev_queries: int = dial(1000, "dev queries on which the weights are chosen, at most", 1, HUGE)
-    hold_out: int = dial(
+    dev_queries: int = setting(1000, "maximum number of dev queries for tuning the weights", 1, HUGE)
+    hold_out: int = setting(
         500,
-        "docids that serve as dev queries where the corpus has no dev split, at most; they are added to the index at "
-        "the end. 0: none",
+        "maximum number of docids that serve as dev queries where the corpus has no dev split; they are added to the "
+        "index at the end. 0: none",
         0,
         HUGE,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shortlist:
-    """The part of the vocabulary that is scored for a query: m lists of tokens, of which the k nearest are used."""
+class ShortlistSettings:
+    """The shortlist: the part of the vocabulary scored for a query, the union of its k nearest of m token lists."""
 
-    learn: bool = dial(
+    learn: bool = setting(
         True,
-        "make the lists, of the tokens of similar docids (composed score) or learned; without it every token of the "
-        "vocabulary is scored",
+        "build the lists, from the tokens of similar docids (composed score) or by learning; false: score the whole "
+        "vocabulary",
     )
-    m: int = dial(0, "lists; 0: by the number of docids and the size of the vocabulary", 0, 2**24)
-    r: int = dial(
-        0, "tokens per list, at most; 0: no limit (composed score), or by the size of the vocabulary", 0, 2**31
+    m: int = setting(0, "number of lists; 0: derived from the number of docids and tokens", 0, 2**24)
+    r: int = setting(
+        0,
+        "maximum number of tokens per list; 0: no limit (composed score), or derived from the size of the vocabulary",
+        0,
+        2**31,
     )
-    k: int = dial(
-        0, "lists used for a query; 0: as dev selects (composed score), or by the size of the vocabulary", 0, 2**24
+    k: int = setting(
+        0,
+        "lists per query; 0: as the dev split selects (composed score), or derived from the size of the vocabulary",
+        0,
+        2**24,
     )
-    minutes: float = dial(
-        2.0, "time for learning lists at most (score probability); 0: no limit, the same lists every time", 0, 1e6
+    minutes: float = setting(
+        2.0, "maximum time for learning the lists (score probability); 0: no limit, reproducible lists", 0, 1e6
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Serve:
-    """What the index ships for searching without torch."""
+    """The files of the index from which searches run without torch."""
 
-    rows: str = dial(
+    rows: str = setting(
         "int8",
-        "phrase vectors on disk and in memory: int8 with one scale each; the others are larger and slower",
+        "format of the phrase rows on disk and in memory. int8: with one scale per row; the others are larger and "
+        "slower",
         words=("int8", "float16", "bfloat16", "float32"),
     )
-    encoder: str = dial(
+    encoder: str = setting(
         "auto",
-        "the encoder's weights; int8 is the fastest, int8-blocks nearer to fp32; auto: the first of them with which "
+        "precision of the encoder's weights. int8 is fastest, int8-blocks is closer to fp32; auto: the fastest whose "
         "dev MRR@10 stays within 0.5 %",
         words=("auto", "fp32", "int8", "int8-blocks"),
     )
-    spelling: str = dial(
+    spelling: str = setting(
         "auto",
-        "correct query words that neither the corpus nor the encoder knows; auto: unless that costs more than 0.5 % of "
-        "dev MRR@10; off: no lexicon is written",
+        "correct query words that neither the corpus nor the encoder knows. auto: unless it lowers dev MRR@10 by more "
+        "than 0.5 %; off: never, and no lexicon is written",
         words=("auto", "on", "off"),
     )
-    keep_model: bool = dial(True, "also ship the model as torch knows it: for a GPU, and for training further")
+    keep_model: bool = setting(True, "also store the torch model, for searches on a GPU and further training")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Naming:
-    """Docids for a corpus that has none, made of its titles and text. `pixnar docids` has more ways."""
+    """Docids for a corpus without any, generated from titles and text; `pixnar docids` has more options."""
 
-    headings: int = dial(10, "headings of a document, beside its title", 0, HUGE)
-    sentences: int = dial(8, "key sentences of a document", 0, HUGE)
-    phrases: int = dial(5, "key phrases of a document", 0, HUGE)
+    headings: int = setting(10, "maximum number of headings per document, in addition to its title", 0, HUGE)
+    sentences: int = setting(8, "maximum number of key sentences per document", 0, HUGE)
+    phrases: int = setting(5, "maximum number of key phrases per document", 0, HUGE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """All sections; `Recipe()` is the default."""
+    """All settings of a fit, by section; `Recipe()` has the defaults."""
 
     vocab: Vocab = Vocab()
     model: Model = Model()
@@ -344,6 +386,6 @@ class Recipe:
     scoring: Scoring = Scoring()
     evidence: Evidence = Evidence()
     fuse: Fuse = Fuse()
-    shortlist: Shortlist = Shortlist()
+    shortlist: ShortlistSettings = ShortlistSettings()
     serve: Serve = Serve()
     naming: Naming = Naming()

@@ -1,4 +1,4 @@
-"""From a recipe to TOML, each dial with what it does."""
+"""Writing recipes: from a `Recipe` to TOML, with a description of each setting."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def dumps(recipe: Recipe) -> str:
 
 def _section(name: str, section: Any) -> str:
     lines = [f"# {section.__doc__}", f"[{name}]"]
-    for dial in fields(section):
-        lines += textwrap.wrap(dial.metadata["allowed"].about, _WIDTH, initial_indent="# ", subsequent_indent="# ")
-        lines.append(f"{dial.name} = {_toml(getattr(section, dial.name))}")
+    for setting in fields(section):
+        lines += textwrap.wrap(setting.metadata["allowed"].about, _WIDTH, initial_indent="# ", subsequent_indent="# ")
+        lines.append(f"{setting.name} = {_toml(getattr(section, setting.name))}")
     return "\n".join(lines) + "\n"
 
 
 def _toml(value: bool | int | float | str) -> str:
-    """One value; a TOML text is a JSON one, but for the delete character."""
+    """One value; a TOML string is a JSON string, except for the delete character."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return str(value).lower() if isinstance(value, bool) else repr(value)

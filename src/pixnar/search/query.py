@@ -69,7 +69,7 @@ class QueryScorer:
         self.floors = floors(priors, rule)
 
     def with_rule(self, rule: ScoreRule) -> QueryScorer:
-        """The same with other dials."""
+        """The same with other settings."""
         return QueryScorer(self.head, self.log_z, self.priors, rule)
 
     @property

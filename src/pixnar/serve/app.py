@@ -1,4 +1,4 @@
-"""The routes: what may be asked, by whom, and how errors are told."""
+"""Routes of the HTTP API, their checks, and the JSON of their errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pixnar.search.options import SearchOptions
 from pixnar.serve.description import methods_of, with_limits
 from pixnar.serve.handlers import Job
 from pixnar.serve.limits import Limits, RefusedError
-from pixnar.serve.middleware import Gate
+from pixnar.serve.middleware import RequestGuard
 from pixnar.serve.responses import json_reply, refusal, to_json
 from pixnar.serve.schemas import (
     Addition,
@@ -39,15 +39,15 @@ from pixnar.serve.schemas import (
 from pixnar.serve.server import Server
 from pixnar.serve.updates import ChangeError
 
-_CALM = {429: "too much is asked at once", 503: "the server is shutting down", 504: "it took too long"}
-_TELL = {400: "the request cannot be understood", 413: "it is too long", 422: "a field is wrong"}
+_BUSY = {429: "too much is asked at once", 503: "the server is shutting down", 504: "it took too long"}
+_INVALID = {400: "the request cannot be understood", 413: "it is too long", 422: "a field is wrong"}
 _SEARCH: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorOut, "description": text} for status, text in {**_TELL, **_CALM}.items()
+    status: {"model": ErrorOut, "description": text} for status, text in {**_INVALID, **_BUSY}.items()
 }
 _CHANGE: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorOut, "description": text}
     for status, text in {
-        **_TELL,
+        **_INVALID,
         401: "no key was given, or a wrong one",
         403: "live changes are off",
         503: "the docids cannot be changed now, or the server is shutting down",
@@ -63,13 +63,13 @@ _POLICY = (
 
 def make_app(server: Server, *, log_queries: bool = False, access_log: bool = True) -> FastAPI:
     """The HTTP API of a server."""
-    limits, desk, shelf = server.limits, server.desk, server.shelf
+    limits, queue, backend = server.limits, server.queue, server.backend
 
     @asynccontextmanager
-    async def life(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        await run_in_threadpool(desk.close)
-        shelf.close()
+        await run_in_threadpool(queue.close)
+        backend.close()
 
     app = FastAPI(
         title="PIXNAR",
@@ -78,54 +78,54 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        lifespan=life,
+        lifespan=lifespan,
     )
-    _errors(app, server)
+    _handle_errors(app, server)
 
-    async def searched(request: Request, wish: Search) -> Response:
+    async def run_search(request: Request, body: Search) -> Response:
         began = time.perf_counter()
-        texts = [wish.query] if isinstance(wish.query, str) else wish.query
-        _check(wish, texts, limits)
-        where = None if wish.where is None else parse(wish.where)
+        texts = [body.query] if isinstance(body.query, str) else body.query
+        _check(body, texts, limits)
+        where = None if body.where is None else parse(body.where)
         options = SearchOptions(
-            k=wish.k,
-            threshold=wish.threshold,
-            allow=wish.allow,
-            forbid=wish.forbid,
+            k=body.k,
+            threshold=body.threshold,
+            allow=body.allow,
+            forbid=body.forbid,
             where=where,
-            beam=wish.width if wish.decode == "beam" else 0,
-            spelling=wish.spelling,
+            beam=body.width if body.decode == "beam" else 0,
+            spelling=body.spelling,
         )
-        jobs = [Job(text, options, wish.explain) for text in texts]
-        request.state.facts = {"queries": len(jobs), "k": wish.k} | ({"text": texts} if log_queries else {})
-        results = await _patiently(request, desk.ask(jobs), limits.timeout_seconds)
+        jobs = [Job(text, options, body.explain) for text in texts]
+        request.state.facts = {"queries": len(jobs), "k": body.k} | ({"text": texts} if log_queries else {})
+        results = await _wait(request, queue.ask(jobs), limits.timeout_seconds)
         spent = round((time.perf_counter() - began) * 1e6, 1)
-        head = b'{"index": %s, "microseconds": %s, "results": [' % (to_json(shelf.name), to_json(spent))
+        head = b'{"index": %s, "microseconds": %s, "results": [' % (to_json(backend.name), to_json(spent))
         return json_reply(head + b", ".join(results) + b"]}")
 
     @app.post("/search", response_model=SearchOut, responses=_SEARCH, tags=["search"])
-    async def search(request: Request, wish: Annotated[Search, Body()]) -> Response:
+    async def search(request: Request, body: Annotated[Search, Body()]) -> Response:
         """The best documents of one query or several."""
-        return await searched(request, wish)
+        return await run_search(request, body)
 
     @app.get("/search", response_model=SearchOut, responses=_SEARCH, tags=["search"])
-    async def search_line(request: Request, wish: Annotated[SearchLine, Query()]) -> Response:
+    async def search_line(request: Request, parameters: Annotated[SearchLine, Query()]) -> Response:
         """The same for one query, in an address."""
-        return await searched(request, wish.whole())
+        return await run_search(request, parameters.as_search())
 
-    def changed() -> Response:
-        facts = shelf.facts()
+    def counts() -> Response:
+        facts = backend.facts()
         return json_reply({"documents": facts["documents"], "pairs": facts["docids"]})
 
     @app.post("/docids", response_model=ChangeOut, responses=_CHANGE, tags=["live changes"])
     async def add_docids(
-        wish: Annotated[Addition, Body()],
+        body: Annotated[Addition, Body()],
         authorization: _Authorization = None,
         x_api_key: _ApiKey = None,
     ) -> Response:
         """Let docids name documents, new or known; searches find them at once, and they are on disk."""
-        await run_in_threadpool(shelf.add, wish, limits)
-        return await run_in_threadpool(changed)
+        await run_in_threadpool(backend.add, body, limits)
+        return await run_in_threadpool(counts)
 
     @app.delete("/docids", response_model=ChangeOut, responses=_CHANGE, tags=["live changes"])
     async def remove_docids(
@@ -137,8 +137,8 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
         x_api_key: _ApiKey = None,
     ) -> Response:
         """Remove documents, or docids, or the docids of a document. What is not there need not be removed."""
-        await run_in_threadpool(shelf.remove, doc_id, docid, limits)
-        return await run_in_threadpool(changed)
+        await run_in_threadpool(backend.remove, doc_id, docid, limits)
+        return await run_in_threadpool(counts)
 
     @app.get("/health", response_model=StateOut, tags=["operations"])
     async def health() -> Response:
@@ -148,7 +148,7 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
     @app.get(
         "/ready",
         response_model=StateOut,
-        responses={503: {"model": ErrorOut, "description": _CALM[503]}},
+        responses={503: {"model": ErrorOut, "description": _BUSY[503]}},
         tags=["operations"],
     )
     async def ready() -> Response:
@@ -167,10 +167,10 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
     @app.get("/info", response_model=InfoOut, tags=["operations"])
     async def info() -> Response:
         """What is served, and how much may be asked."""
-        facts = await run_in_threadpool(shelf.facts)
+        facts = await run_in_threadpool(backend.facts)
         return json_reply(
             {
-                "index": shelf.name,
+                "index": backend.name,
                 "version": pixnar.__version__,
                 **facts,
                 "limits": {
@@ -186,7 +186,7 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
     for path, name in (("/", "index.html"), ("/docs", "docs.html")):
         app.get(path, include_in_schema=False)(_page(name))
     app.openapi = with_limits(app, limits)  # type: ignore[method-assign]
-    app.add_middleware(Gate, server=server, access_log=access_log)
+    app.add_middleware(RequestGuard, server=server, access_log=access_log)
     return app
 
 
@@ -200,15 +200,15 @@ def _page(name: str) -> Callable[[], Awaitable[Response]]:
     return page
 
 
-async def _patiently(request: Request, futures: list[Future[Any]], seconds: float) -> list[bytes]:
-    """The answers, if they come in time and whoever asked still waits; if not, nobody need work for them."""
+async def _wait(request: Request, futures: list[Future[Any]], seconds: float) -> list[bytes]:
+    """The answers, if they arrive in time; jobs are cancelled on a timeout or when the client hangs up."""
     answers = asyncio.gather(*map(asyncio.wrap_future, futures))
-    gone = asyncio.create_task(_hung_up(request))
+    disconnect = asyncio.create_task(_disconnected(request))
     try:
-        both: list[asyncio.Future[Any]] = [answers, gone]
+        both: list[asyncio.Future[Any]] = [answers, disconnect]
         await asyncio.wait(both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if not answers.done():
-            if gone.done():
+            if disconnect.done():
                 raise RefusedError(499, "whoever asked has hung up")
             raise RefusedError(504, f"no answer within {seconds:g} s: ask for fewer queries or a smaller k")
         for result in answers.result():
@@ -216,17 +216,17 @@ async def _patiently(request: Request, futures: list[Future[Any]], seconds: floa
                 raise result
         return answers.result()
     finally:
-        gone.cancel()
+        disconnect.cancel()
         answers.cancel()
 
 
-async def _hung_up(request: Request) -> None:
+async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def _check(wish: Search, texts: Sequence[str], limits: Limits) -> None:
-    """Refuse what is over a limit."""
+def _check(body: Search, texts: Sequence[str], limits: Limits) -> None:
+    """Refuse a search that is over a limit."""
     if not texts or len(texts) > limits.queries:
         raise RefusedError(422, f"query: {len(texts)} queries; send 1 to {limits.queries} in one request")
     for text in texts:
@@ -234,16 +234,16 @@ def _check(wish: Search, texts: Sequence[str], limits: Limits) -> None:
             raise RefusedError(422, f"query: {len(text)} characters; send at most {limits.query_characters}")
         if not text.strip():
             raise RefusedError(422, "query: it is empty; send some text")
-    for name, value, most in (("k", wish.k, limits.k), ("width", wish.width, limits.width)):
+    for name, value, most in (("k", body.k, limits.k), ("width", body.width, limits.width)):
         if value > most:
             raise RefusedError(422, f"{name}: {value}; send at most {most}")
-    for name, ids in (("allow", wish.allow), ("forbid", wish.forbid)):
+    for name, ids in (("allow", body.allow), ("forbid", body.forbid)):
         if ids is not None and len(ids) > limits.ids:
             raise RefusedError(422, f"{name}: {len(ids)} ids; send at most {limits.ids}")
 
 
-def _errors(app: FastAPI, server: Server) -> None:
-    """Whatever goes wrong is told in one line; what is not the asker's fault is logged, and told without details."""
+def _handle_errors(app: FastAPI, server: Server) -> None:
+    """Error handlers: one line for the client; the server's own failures are logged and reported without details."""
 
     @app.exception_handler(RefusedError)
     async def refused(_: Request, error: Exception) -> Response:
@@ -269,9 +269,9 @@ def _errors(app: FastAPI, server: Server) -> None:
         return json_reply({"error": line.get(error.status_code, str(error.detail))}, error.status_code, headers)
 
     @app.exception_handler(PixnarError)
-    async def ours(request: Request, error: Exception) -> Response:
+    async def pixnar_error(request: Request, error: Exception) -> Response:
         if isinstance(error, FileFormatError):
-            raise error  # not the asker's fault: the gate tells
+            raise error  # not the client's fault: the middleware logs it and answers 500
         if isinstance(error, ChangeError):
             server.log("change-failed", level="error", route=request.url.path, reason=str(error))
             return refusal(
@@ -281,7 +281,7 @@ def _errors(app: FastAPI, server: Server) -> None:
 
 
 def _line(error: RequestValidationError) -> str:
-    """The first thing that is wrong with a request."""
+    """One line about the first problem of a request."""
     first = error.errors()[0]
     if tuple(first["loc"]) == ("body",):
         return "the body is no JSON object: send one, with Content-Type: application/json, as /docs shows it"

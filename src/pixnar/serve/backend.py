@@ -1,4 +1,4 @@
-"""What a server asks of whatever holds its index."""
+"""Backend: what the server needs of an index, whether it is local or distributed."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from pixnar.serve.limits import Limits
 from pixnar.serve.schemas import Addition
 
 
-class Holding(Protocol):
-    """An index in service: whole and in this process (`Shelf`), or elsewhere."""
+class Backend(Protocol):
+    """An index in service: in this process (`LiveIndex`) or elsewhere."""
 
-    seconds: float  # what a query takes
-    listeners: list[Callable[[str], None]]  # who is told the names of events
+    seconds: float  # time of one query
+    listeners: list[Callable[[str], None]]  # called with the name of each event
 
     @property
     def name(self) -> str:
-        """What the index is called."""
+        """Name of the index."""
         ...
 
     def answers(self, jobs: Sequence[Job], watch: Watch | None = None) -> list[bytes | Exception]:
-        """A result in JSON for each job, or why there is none; `watch` is told the seconds of each stage."""
+        """A JSON result for each job, or its error; `watch` receives the seconds of each stage."""
         ...
 
     def facts(self) -> dict[str, Any]:
-        """How many documents, docids, tokens and slots there are; what ranks; which keys filters may name."""
+        """Counts of documents, docids, tokens and slots; the sources that rank; the metadata keys of filters."""
         ...
 
-    def add(self, wish: Addition, limits: Limits) -> None:
-        """Let docids name documents, all of it or nothing."""
+    def add(self, addition: Addition, limits: Limits) -> None:
+        """Add documents and docids, all or none."""
         ...
 
     def remove(self, doc_ids: Sequence[str], docids: Sequence[str], limits: Limits) -> None:
-        """Remove documents, or docids, or pairs of both."""
+        """Remove documents, docids, or pairs of both."""
         ...
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the index."""
         ...

@@ -1,4 +1,4 @@
-"""The description of the API that machines read: every field with the limits of this very server."""
+"""OpenAPI description of the API, with the limits of this server."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pixnar.serve.limits import Limits
 
 
 def methods_of(app: FastAPI, path: str) -> list[str]:
-    """What an address takes."""
+    """HTTP methods of an address."""
     routes = [route for route in app.routes if isinstance(route, APIRoute) and route.path == path]
     return sorted({method for route in routes for method in route.methods or ()})
 
 
 def with_limits(app: FastAPI, limits: Limits) -> Callable[[], dict[str, Any]]:
-    """The description of the API, in which fields have the limits of this server."""
+    """A replacement for `app.openapi` that states the limits of this server."""
 
-    def described() -> dict[str, Any]:
+    def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             schema = FastAPI.openapi(app)
             text = {"type": "string", "pattern": r"\S", "maxLength": limits.query_characters}
@@ -37,4 +37,4 @@ def with_limits(app: FastAPI, limits: Limits) -> Callable[[], dict[str, Any]]:
                 more.update({"q": text, "k": {"maximum": limits.k}, "width": {"maximum": limits.width}}.get(name, {}))
         return app.openapi_schema or {}
 
-    return described
+    return openapi

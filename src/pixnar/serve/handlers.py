@@ -1,4 +1,4 @@
-"""What workers do: ask the index in force, and put its answers in the words of the HTTP API."""
+"""Search jobs: run queries against an index and turn their hits into JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Watch = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Job:
-    """One query with what is wished of its answer."""
+    """One query with its search options."""
 
     text: str
     options: SearchOptions
@@ -27,50 +27,52 @@ class Job:
 
 
 def answers(index: Index, jobs: Sequence[Job], watch: Watch | None = None) -> list[bytes | Exception]:
-    """A result in JSON for each job, or why there is none; `watch` is told the seconds of each stage."""
+    """A JSON result for each job, or its error; `watch` receives the seconds of each stage."""
     refused = unanswerable(index, jobs)
-    quick = [job for job in jobs if not job.explain and id(job) not in refused]
+    plain = [job for job in jobs if not job.explain and id(job) not in refused]
     lap = Stopwatch()
-    queries = index.searcher.prepare([job.text for job in quick], [job.options.spelling for job in quick], lap)
-    ready = dict(zip(map(id, quick), queries, strict=True))
-    done = [refused.get(id(job)) or _answer(index, job, ready.get(id(job)), lap) for job in jobs]
-    if watch is not None and quick:
+    queries = index.searcher.prepare([job.text for job in plain], [job.options.spelling for job in plain], lap)
+    query_of = dict(zip(map(id, plain), queries, strict=True))
+    results = [refused.get(id(job)) or _answer(index, job, query_of.get(id(job)), lap) for job in jobs]
+    if watch is not None and plain:
         for stage, microseconds in lap.spent.items():
-            watch(stage, microseconds / 1e6 / len(quick))
-    return done
+            watch(stage, microseconds / 1e6 / len(plain))
+    return results
 
 
 def unanswerable(index: Index, jobs: Sequence[Job]) -> dict[int, PixnarError]:
-    """Why some jobs cannot be answered, by the id of the job: known before others are prepared together with them."""
-    found: dict[int, PixnarError] = {}
+    """Errors of jobs that cannot be answered, by `id(job)`; checked before the other jobs are encoded together."""
+    errors: dict[int, PixnarError] = {}
     for job in jobs:
         try:
             index.searcher.check_spelling(job.options.spelling)
         except PixnarError as error:
-            found[id(job)] = error
-    return found
+            errors[id(job)] = error
+    return errors
 
 
 def _answer(index: Index, job: Job, query: Query | None, lap: Stopwatch) -> bytes | Exception:
-    """Of an explained answer only the explanation knows how long its stages took."""
+    """The JSON result of a job; without a prepared `query` it is explained, and the explanation has its timings."""
     try:
         if query is None:
-            told: dict[str, Any] | None = explain(index.searcher, job.text, job.options)
-            corrected = told["query"] if told["corrected_from"] else None  # type: ignore[index]
-            hits = [Hit(hit["doc_id"], hit["score"], hit["docid"]) for hit in told["hits"]]  # type: ignore[index]
+            explanation: dict[str, Any] | None
+            explanation = explain(index.searcher, job.text, job.options)
+            corrected = explanation["query"] if explanation["corrected_from"] else None
+            hits = [Hit(hit["doc_id"], hit["score"], hit["docid"]) for hit in explanation["hits"]]
         else:
-            told, corrected = None, query.text if query.original else None
+            explanation, corrected = None, query.text if query.original else None
             _, hits = index.searcher.answer(query, job.options, lap)
-        return to_json({"query": job.text, "corrected": corrected, "hits": _told(index, hits), "explanation": told})
-    except Exception as error:  # one query's failure is not that of those it is answered with
+        result = {"query": job.text, "corrected": corrected, "hits": _hits(index, hits), "explanation": explanation}
+        return to_json(result)
+    except Exception as error:  # a query that fails does not fail the others of its batch
         return error
 
 
-def _told(index: Index, hits: Sequence[Hit]) -> list[dict[str, Any]]:
-    """Hits with what is known of their documents, which one may have removed a moment ago."""
-    table, told = index.table, []
+def _hits(index: Index, hits: Sequence[Hit]) -> list[dict[str, Any]]:
+    """Hits with tokens, title and metadata; empty for a document that was removed a moment ago."""
+    table, shown = index.table, []
     for hit, document in zip(hits, table.described([hit.doc_id for hit in hits]), strict=True):
         tokens = [table.vocabulary.token(v) for v in table.encode(hit.docid)] if hit.docid else []
         title, metadata = (document.title, document.metadata) if document else ("", {})
-        told.append({**hit._asdict(), "tokens": tokens, "title": title, "metadata": metadata})
-    return told
+        shown.append({**hit._asdict(), "tokens": tokens, "title": title, "metadata": metadata})
+    return shown

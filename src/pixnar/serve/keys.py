@@ -14,10 +14,10 @@ VARIABLE = "PIXNAR_API_KEY"
 _SHORTEST = 16
 
 
-class Keys:
-    """Some keys, any of which opens.
+class ApiKeys:
+    """A set of API keys, any of which opens.
 
-    >>> keys = Keys(["a key of sixteen"])
+    >>> keys = ApiKeys(["a key of sixteen"])
     >>> bool(keys), keys.opens("a key of sixteen"), keys.opens("another")
     (True, True, False)
     """
@@ -29,16 +29,16 @@ class Keys:
         return bool(self._digests)
 
     def opens(self, given: str) -> bool:
-        """Whether a key is one of ours; the time this takes tells nothing about them."""
-        mine = _digest(given)
-        found = False
+        """Whether a key is one of ours; the time this takes reveals nothing about them."""
+        given_digest = _digest(given)
+        match = False
         for digest in self._digests:
-            found |= hmac.compare_digest(digest, mine)
-        return found
+            match |= hmac.compare_digest(digest, given_digest)
+        return match
 
 
-def read_keys(path: Path | None) -> Keys:
-    """From a file with a key on each line, and from the environment."""
+def read_keys(path: Path | None) -> ApiKeys:
+    """API keys from a file with one on each line, and from the environment."""
     keys = [os.environ.get(VARIABLE, "").strip()]
     if path is not None:
         try:
@@ -53,7 +53,7 @@ def read_keys(path: Path | None) -> Keys:
     strange = [i for i, key in enumerate(keys, 1) if not key.isascii()]
     if strange:
         raise PixnarError(f"API key {strange[0]} is not ASCII, so no header can carry it: make another")
-    return Keys(keys)
+    return ApiKeys(keys)
 
 
 def _digest(key: str) -> bytes:

@@ -1,4 +1,4 @@
-"""How much one request may ask for, and how many may wait."""
+"""Limits of a request and of the queue."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """What is over a limit is refused with a line that says what to change; nothing is cut silently."""
+    """Limits of one server. A request over a limit is refused with a line that says what to change, never cut."""
 
     k: int = 1000  # documents of a query
     query_characters: int = 2000
@@ -15,13 +15,13 @@ class Limits:
     ids: int = 10_000  # in allow and forbid, and documents or docids of one change
     width: int = 1000  # of a beam
     body_bytes: int = 1 << 20
-    waiting: int = 512  # queries that wait, whatever time they will take
-    wait_seconds: float = 0.0  # how long a new query may have to wait; 0: twice what an unhurried query takes
+    waiting: int = 512  # queries in the queue, however quick they are
+    wait_seconds: float = 0.0  # longest expected wait of a new query; 0: twice the time of a query without load
     timeout_seconds: float = 10.0  # for a request to arrive, and again to be answered
 
 
 class RefusedError(Exception):
-    """A request that is not answered: an HTTP status, a line for whoever asked, and when to come again."""
+    """A refused request: HTTP status, a line for the client, and when to retry."""
 
     def __init__(self, status: int, line: str, retry_after: float | None = None) -> None:
         super().__init__(line)

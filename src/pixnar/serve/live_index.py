@@ -1,4 +1,4 @@
-"""The index in service, and its successors: a new one is taken up when it is whole, a broken one is left alone."""
+"""Live index: serves the index of a folder and hot-swaps a new version once it is complete and valid."""
 
 from __future__ import annotations
 
@@ -26,41 +26,40 @@ _WARM_UPS = 20
 _AGAIN = 60.0  # seconds until a folder that could not be used is tried again as it is
 
 
-class Shelf:
-    """Holds one index, in memory; `index` is whichever is in force. A search that has one keeps it to its end.
+class LiveIndex:
+    """An index in memory; `index` is the one in force. A running search keeps the index it started with.
 
-    `look` compares the folder with what was loaded. Docids that other processes changed are taken in; a new index is
-    loaded, checked whole, warmed up and then put in force; of anything else a line is told, once, and the old one goes
-    on.
+    `look` compares the folder with what was loaded. Docids that other processes changed are read again. A new index is
+    loaded, warmed up, verified and then put in force. An unusable index is logged once and the old one stays.
     """
 
-    def __init__(self, folder: Path, tell: Event, *, cache: int = 0, **options: Any) -> None:
-        """`cache` is how many queries' vectors are remembered; the other options are those of `Index.load`."""
-        self.folder, self._tell, self._cache, self._options = folder, tell, cache, options
+    def __init__(self, folder: Path, log: Event, *, cache: int = 0, **options: Any) -> None:
+        """`cache` is the number of queries whose vectors are cached; the other options are those of `Index.load`."""
+        self.folder, self._log, self._cache, self._options = folder, log, cache, options
         self._stop = threading.Event()
         self._watcher: threading.Thread | None = None
-        self.listeners: list[Callable[[str], None]] = []  # who is told the names of events
-        self._told = ""
+        self.listeners: list[Callable[[str], None]] = []  # called with the name of each event
+        self._last_problem = ""
         self._state = self._seen = self._files()
         self._table = self._table_files()
         self._refused: State | None = None
         self._refused_table: State | None = None
         self._again = 0.0  # when a refused state is tried once more
-        self.seconds = 0.01  # what a query takes
+        self.seconds = 0.01  # time of one query
         self.index = self._load()
 
     @property
     def name(self) -> str:
-        """What the index is called: its folder, or the one around it if that is just called index."""
+        """Name of the index: its folder, or the parent of a folder that is just called index."""
         folder = self.folder.resolve()
         return folder.parent.name if folder.name == "index" else folder.name
 
     def answers(self, jobs: Sequence[Job], watch: Watch | None = None) -> list[bytes | Exception]:
-        """See `Holding`."""
+        """See `Backend`."""
         return answers(self.index, jobs, watch)
 
     def facts(self) -> dict[str, Any]:
-        """See `Holding`."""
+        """See `Backend`."""
         table, ranker = self.index.table, self.index.ranker
         return {
             "documents": table.documents,
@@ -71,33 +70,33 @@ class Shelf:
             "keys": list(table.snapshot().keys(0)),
         }
 
-    def add(self, wish: Addition, limits: Limits) -> None:
-        """See `Holding`."""
-        add(self.index.table, wish, limits)
+    def add(self, addition: Addition, limits: Limits) -> None:
+        """See `Backend`."""
+        add(self.index.table, addition, limits)
 
     def remove(self, doc_ids: Sequence[str], docids: Sequence[str], limits: Limits) -> None:
-        """See `Holding`."""
+        """See `Backend`."""
         remove(self.index.table, doc_ids, docids, limits)
 
     def watch(self, every: float = 1.0) -> None:
-        """Look again and again, on a thread of its own."""
-        self._watcher = threading.Thread(target=self._look_often, args=(every,), name="watcher", daemon=True)
+        """Call `look` periodically on a thread of its own."""
+        self._watcher = threading.Thread(target=self._poll, args=(every,), name="watcher", daemon=True)
         self._watcher.start()
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop watching the folder."""
         self._stop.set()
         if self._watcher is not None:
             self._watcher.join()
 
     def look(self) -> bool:
-        """Compare folder and memory once; whether another index is in force now."""
+        """Compare folder and memory once; return whether a new index is in force."""
         now = self._files()
         if now == self._state:
             self._refresh()
             return False
         if now != self._seen:
-            self._seen = now  # files may still be on their way: wait until they stay the same from one look to the next
+            self._seen = now  # files may still be written: wait until two looks in a row agree
             return False
         if now == self._refused and time.monotonic() < self._again:
             return False
@@ -107,34 +106,34 @@ class Shelf:
                 index.verify()
         except (PixnarError, OSError) as error:
             self._refused, self._again = now, time.monotonic() + _AGAIN
-            self._say_once(f"{error}; the index loaded before goes on")
+            self._report_once(f"{error}; the index loaded before goes on")
             return False
         self.index, self._state, self._table = index, now, self._table_files()
-        self._say_once("")
+        self._report_once("")
         self._event("index-swapped", index=str(self.folder), documents=index.table.documents)
         return True
 
-    def _look_often(self, every: float) -> None:
+    def _poll(self, every: float) -> None:
         while not self._stop.wait(every):
             try:
                 self.look()
-            except Exception as error:  # whatever it is, the server goes on with what it has
-                self._say_once(f"{type(error).__name__}: {error}; the index loaded before goes on")
+            except Exception as error:  # whatever it is, the index in force stays
+                self._report_once(f"{type(error).__name__}: {error}; the index loaded before goes on")
 
     def _load(self) -> Index:
         index = Index.load(self.folder, mapped=False, warm_up=True, **self._options)
-        took = []
+        times = []
         for i in range(_WARM_UPS):
             began = time.perf_counter()
             index.search(f"warm up {i}", 10)
-            took.append(time.perf_counter() - began)
-        self.seconds = sorted(took)[_WARM_UPS // 2]
+            times.append(time.perf_counter() - began)
+        self.seconds = sorted(times)[_WARM_UPS // 2]
         if self._cache:
             index.searcher.encoder = CachedEncoder(index.encoder, self._cache)
         return index
 
     def _refresh(self) -> None:
-        """Take in docids that another process added or removed, or compacted."""
+        """Read docids again that another process added, removed or compacted."""
         table, now = self.index.table, self._table_files()
         try:
             with in_memory():
@@ -145,42 +144,42 @@ class Shelf:
                 changed = table.refresh()
         except (PixnarError, OSError) as error:
             self._refused_table, self._again = now, time.monotonic() + _AGAIN
-            self._say_once(f"{error}; the docids read before stay in force")
+            self._report_once(f"{error}; the docids read before stay in force")
             return
         self._table = now
-        self._say_once("")
+        self._report_once("")
         if changed:
             self.index.ranker.warm_up()
             self._event("docids-refreshed", index=str(self.folder), documents=table.documents)
 
     def _table_files(self) -> State:
-        """The same of the docid table, but for its journal and its lock."""
+        """State of the docid table's files, except its journal and its lock."""
         folder = self.folder / DOCIDS
         return _states(path for path in folder.glob("*") if path.suffix != ".log" and path.name != "lock")
 
     def _files(self) -> State:
-        """Size, time and identity of every file but the docid table's, which changes on its own terms."""
-        mine = (
+        """Size, time and inode of every file outside the docid table, which changes independently."""
+        paths = (
             path for path in self.folder.rglob("*") if path.relative_to(self.folder).parts[0] not in (DOCIDS, "work")
         )
-        return _states(path for path in mine if path.is_file())
+        return _states(path for path in paths if path.is_file())
 
     def _event(self, name: str, **facts: Any) -> None:
-        self._tell(name, **facts)
+        self._log(name, **facts)
         for listener in self.listeners:
             listener(name)
 
-    def _say_once(self, line: str) -> None:
-        if line and line != self._told:
+    def _report_once(self, line: str) -> None:
+        if line and line != self._last_problem:
             self._event("index-refused", level="error", reason=line)
-        self._told = line
+        self._last_problem = line
 
 
 def _states(paths: Iterable[Path]) -> State:
-    found = []
+    states = []
     for path in sorted(paths):
         with contextlib.suppress(OSError):
             facts = path.stat()
             if path.suffix != UNFINISHED:
-                found.append((str(path), facts.st_size, facts.st_mtime_ns, facts.st_ino))
-    return tuple(found)
+                states.append((str(path), facts.st_size, facts.st_mtime_ns, facts.st_ino))
+    return tuple(states)

@@ -1,4 +1,4 @@
-"""What the server says of itself: one JSON object a line, on standard error, without what was asked unless wished."""
+"""Log of the server: one JSON object a line on standard error, without query texts unless asked for."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, TextIO
 
 
 class Log:
-    """Writes events; a line is written whole, whatever else writes."""
+    """Event log; each line is written under a lock."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
         self._lock = threading.Lock()
 
     def __call__(self, event: str, *, level: str = "info", **facts: Any) -> None:
-        """Say that something happened."""
+        """Write one event."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"time": now, "level": level, "event": event, **facts}, ensure_ascii=False, default=str)
         with self._lock:
@@ -27,17 +27,17 @@ class Log:
                 self._stream.flush()
             except UnicodeEncodeError:
                 self._stream.write(line.encode("ascii", "backslashreplace").decode() + "\n")
-            except (OSError, ValueError):  # nobody reads it any more: answers matter more than their log
+            except (OSError, ValueError):  # the stream is closed: answers matter more than their log
                 pass
 
 
 class LogHandler(logging.Handler):
-    """Puts what libraries log into the same lines."""
+    """Handler that writes the log records of libraries as events."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One line, without a trace."""
+        """Write a record as one line, without its traceback."""
         self._log("library", level=record.levelname.lower(), logger=record.name, message=record.getMessage())

@@ -1,4 +1,4 @@
-"""What every request passes first and last: room, length, patience; its log line, its figures, its headers."""
+"""Middleware around every request: admission, body size, timeout and API key; log line, metrics and headers."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _KNOWN = {"/", "/docs", "/docids", "/health", "/info", "/metrics", "/openapi.jso
 _QUIET = {"/health", "/ready", "/metrics"}
 
 
-class Gate:
-    """Turns away what there is no room for before it is read, and bodies that are too long while they are read."""
+class RequestGuard:
+    """ASGI middleware: refuses a request before its body is read if the queue is full, and bodies that are too long."""
 
     def __init__(self, app: ASGIApp, server: Server, access_log: bool = True) -> None:
         self.app, self.server, self.access_log = app, server, access_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request from its first line to the end of its answer."""
+        """Handle one request and record its status, time and errors."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         began, status = time.perf_counter(), 0
         route = scope["path"] if scope["path"] in _KNOWN else "other"
 
-        async def answer(message: Message) -> None:
+        async def send_response(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -43,16 +43,16 @@ class Gate:
             await send(message)
 
         scope.setdefault("state", {})
-        inside = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope  # whose body the server leaves out
+        inside = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope  # uvicorn drops the body of HEAD
         try:
-            await self._through(inside, receive, answer, route)
-        except Exception as error:  # none of the routes knew it: the asker is told nothing of it
+            await self._forward(inside, receive, send_response, route)
+        except Exception as error:  # no route handled it: the client gets no details
             self.server.metrics.errors.inc()
             reason = f"{type(error).__name__}: {error}".partition("\n")[0]
             self.server.log("error", level="error", route=route, reason=reason, at=_places(error))
             if not status:
                 failed = json_reply({"error": "the server failed at this request; its log says why"}, 500)
-                await failed(scope, receive, answer)
+                await failed(scope, receive, send_response)
         finally:
             spent = time.perf_counter() - began
             self.server.metrics.requests.labels(route, str(status)).inc()
@@ -62,10 +62,10 @@ class Gate:
                 ms = round(spent * 1e3, 2)
                 self.server.log("request", method=scope["method"], route=route, status=status, ms=ms, **facts)
 
-    async def _through(self, scope: Scope, receive: Receive, send: Send, route: str) -> None:
-        refused = self.server.desk.full() if route == "/search" else None
+    async def _forward(self, scope: Scope, receive: Receive, send: Send, route: str) -> None:
+        refused = self.server.queue.full() if route == "/search" else None
         if route == "/docids":
-            refused = self._locked(dict(scope["headers"]))
+            refused = self._unauthorized(dict(scope["headers"]))
         body = b""
         if refused is None:
             try:
@@ -75,19 +75,19 @@ class Gate:
         if refused is not None:
             await refusal(refused)(scope, receive, send)
             return
-        given = False
+        delivered = False
 
-        async def once() -> Message:
-            nonlocal given
-            if given:
+        async def replay() -> Message:
+            nonlocal delivered
+            if delivered:
                 return await receive()
-            given = True
+            delivered = True
             return {"type": "http.request", "body": body, "more_body": False}
 
-        await self.app(scope, once, send)
+        await self.app(scope, replay, send)
 
-    def _locked(self, headers: dict[bytes, bytes]) -> RefusedError | None:
-        """Why live changes are not open to this request."""
+    def _unauthorized(self, headers: dict[bytes, bytes]) -> RefusedError | None:
+        """The refusal of a live change without a valid key; None if the key is valid."""
         keys = self.server.keys
         if not keys:
             return RefusedError(403, "live changes are off: start the server with an API key to allow them")
@@ -98,11 +98,11 @@ class Gate:
         return RefusedError(401, "no API key, or a wrong one: send it as X-API-Key or Authorization: Bearer KEY")
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        """The whole body, if it is short enough and comes soon enough."""
+        """The whole body, if it is short enough and arrives in time."""
         limits = self.server.limits
         too_long = RefusedError(413, f"the body has more than {limits.body_bytes:,} bytes: send less at once")
-        told = dict(scope["headers"]).get(b"content-length", b"0")
-        if not told.isdigit() or int(told) > limits.body_bytes:
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        if not length.isdigit() or int(length) > limits.body_bytes:
             raise too_long
         parts: list[bytes] = []
         size = 0
@@ -125,7 +125,7 @@ class Gate:
 
 
 def _places(error: BaseException) -> list[str]:
-    """The last places a failure came through."""
+    """The last lines of code in an error's traceback."""
     places, trace = [], error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code

@@ -1,8 +1,8 @@
-"""Who waits for an answer: a bounded queue, and workers that take whatever waits.
+"""Admission queue: bounded, with workers that answer the jobs in it.
 
-Every worker takes up to `batch` queries at once: one on a CPU, where two workers that encode one text each are as fast
-as one batch on two cores, and an answer does not depend on who else asked; more on a GPU. A query that would have to
-wait longer than the limit is turned away at once, so those that are let in are answered soon, however many ask.
+A worker takes up to `batch` queries at once: one on a CPU, where two workers that encode one text each are as fast as
+one batch on two cores and no answer depends on its batch; more on a GPU. A query whose expected wait exceeds the limit
+is refused at once, so that admitted queries are answered soon under any load.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import Any, Generic, TypeVar
 from pixnar.serve.limits import Limits, RefusedError
 
 Job = TypeVar("Job")
-_PATIENCE = 2.0  # how many times an unhurried answer's time a query may wait, if no limit was given
+_PATIENCE = 2.0  # without a limit, the longest expected wait in multiples of the time of a query without load
 _ALWAYS = 2  # requests that may wait for each worker, however slow it is at the moment
 _MEMORY = 0.05  # weight of the newest time in the running mean
 
 
 @dataclass
-class _Waiting(Generic[Job]):
+class _Pending(Generic[Job]):
     job: Job
     done: Future[Any] = field(default_factory=Future)
     since: float = field(default_factory=time.perf_counter)
 
 
-class Desk(Generic[Job]):
-    """`ask` puts jobs in the queue or refuses them all; `work` answers some of them, on a worker's thread.
+class AdmissionQueue(Generic[Job]):
+    """Bounded queue of jobs: `ask` admits all jobs of a request or none; `work` answers a batch on a worker's thread.
 
-    Whoever asks for many at once waits for them in turn with the others: of each request one job is taken, then of the
-    next.
+    Requests take turns: workers take one job of each request, then one of the next, so that a large request does not
+    hold up small ones.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class Desk(Generic[Job]):
         seconds: float = 0.01,
         watch: Callable[[float, int], None] | None = None,
     ) -> None:
-        """`seconds` is what a query takes at first guess; `watch` is told how long the first waited, and how many."""
+        """`seconds`: first estimate of a query's time; `watch`: called with a batch's longest wait and its size."""
         self._work, self._limits, self._batch, self._watch = work, limits, max(1, batch), watch
-        self._seconds = self._unhurried = seconds
-        self._queue: deque[deque[_Waiting[Job]]] = deque()  # a row of jobs for each request
+        self._seconds = self._unloaded_seconds = seconds
+        self._requests: deque[deque[_Pending[Job]]] = deque()  # the jobs of each request
         self._changed = threading.Condition()
         self._running = 0
         self._closing = False
@@ -61,70 +61,71 @@ class Desk(Generic[Job]):
 
     @property
     def waiting(self) -> int:
-        """Queries that nobody works on yet."""
+        """Queries that no worker has taken yet."""
         with self._changed:
-            return sum(map(len, self._queue))
+            return sum(map(len, self._requests))
 
     @property
     def running(self) -> int:
-        """Queries that are worked on."""
+        """Queries that workers are answering."""
         return self._running
 
     def calibrate(self, seconds: float) -> None:
-        """How long a query takes when nobody else asks: another index takes another time."""
+        """Set the time of a query without load; it differs between indexes."""
         with self._changed:
-            self._seconds = self._unhurried = seconds
+            self._seconds = self._unloaded_seconds = seconds
 
     def expected_wait(self) -> float:
-        """Seconds until a worker would take the first query of a request that came now."""
-        ahead = len(self._queue) + max(0, self._running - len(self._workers) + 1)
+        """Seconds until a worker would take the first query of a request that arrives now."""
+        ahead = len(self._requests) + max(0, self._running - len(self._workers) + 1)
         return ahead * self._seconds / len(self._workers)
 
     def full(self, jobs: int = 1) -> RefusedError | None:
-        """Why so many more are not taken in now; None if there is room."""
+        """The refusal of this many more jobs; None if there is room."""
         with self._changed:
             if self._closing:
                 return RefusedError(503, "the server is shutting down: ask again, or another server", 1)
             if self._room(jobs):
                 return None
-            self._forget()
+            self._drop_cancelled()
             if self._room(jobs):
                 return None
-            waiting = sum(map(len, self._queue))
+            waiting = sum(map(len, self._requests))
             line = f"{waiting} queries wait already: ask again in a moment, or less often"
             return RefusedError(429, line, math.ceil(self.expected_wait()))
 
     def _room(self, jobs: int) -> bool:
-        if not self._queue:
+        if not self._requests:
             return True
-        if sum(map(len, self._queue)) + jobs > self._limits.waiting:
+        if sum(map(len, self._requests)) + jobs > self._limits.waiting:
             return False
-        limit = self._limits.wait_seconds or _PATIENCE * self._unhurried
-        return len(self._queue) < _ALWAYS * len(self._workers) or self.expected_wait() <= limit
+        limit = self._limits.wait_seconds or _PATIENCE * self._unloaded_seconds
+        return len(self._requests) < _ALWAYS * len(self._workers) or self.expected_wait() <= limit
 
-    def _forget(self) -> None:
-        """Leave out those who have given up."""
-        for row in list(self._queue):
-            left = [one for one in row if not one.done.cancelled()]
-            if len(left) < len(row):
-                row.clear()
-                row.extend(left)
-            if not row:
-                self._queue.remove(row)
+    def _drop_cancelled(self) -> None:
+        """Drop jobs whose clients have given up."""
+        for request in list(self._requests):
+            left = [pending for pending in request if not pending.done.cancelled()]
+            if len(left) < len(request):
+                request.clear()
+                request.extend(left)
+            if not request:
+                self._requests.remove(request)
 
     def ask(self, jobs: Sequence[Job]) -> list[Future[Any]]:
-        """A future answer for each job; all are taken in, or none."""
+        """A future answer for each job; all are admitted, or none."""
         with self._changed:
             refused = self.full(len(jobs))
             if refused is not None:
                 raise refused
-            taken = [_Waiting(job) for job in jobs]
-            self._queue.append(deque(taken))
-            self._changed.notify(len(taken))
-        return [one.done for one in taken]
+            request = deque(_Pending(job) for job in jobs)
+            futures = [pending.done for pending in request]
+            self._requests.append(request)
+            self._changed.notify(len(futures))
+        return futures
 
     def close(self) -> None:
-        """Take nothing more in, answer what waits, end the workers."""
+        """Admit nothing more, answer what waits, end the workers."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -132,38 +133,38 @@ class Desk(Generic[Job]):
             worker.join()
 
     def _serve(self) -> None:
-        while some := self._take():
+        while batch := self._take():
             began = time.perf_counter()
             if self._watch is not None:
-                self._watch(began - some[0].since, len(some))
+                self._watch(began - batch[0].since, len(batch))
             try:
-                answers = self._work([one.job for one in some])
-                for one, answer in zip(some, answers, strict=True):
-                    one.done.set_result(answer)
+                answers = self._work([pending.job for pending in batch])
+                for pending, answer in zip(batch, answers, strict=True):
+                    pending.done.set_result(answer)
             except BaseException as error:
-                for one in some:
-                    if not one.done.done():
-                        one.done.set_exception(error)
-            spent = (time.perf_counter() - began) / len(some)
+                for pending in batch:
+                    if not pending.done.done():
+                        pending.done.set_exception(error)
+            spent = (time.perf_counter() - began) / len(batch)
             with self._changed:
-                self._running -= len(some)
+                self._running -= len(batch)
                 self._seconds += _MEMORY * (spent - self._seconds)
 
-    def _take(self) -> list[_Waiting[Job]]:
-        """The next jobs whose askers have not given up; none when the desk has closed and all is done."""
+    def _take(self) -> list[_Pending[Job]]:
+        """The next batch of jobs that are not cancelled; empty when the queue has closed and all is done."""
         with self._changed:
             while True:
-                some: list[_Waiting[Job]] = []
-                while self._queue and len(some) < self._batch:
-                    row = self._queue.popleft()
-                    one = row.popleft()
-                    if row:
-                        self._queue.append(row)
-                    if one.done.set_running_or_notify_cancel():
-                        some.append(one)
-                if some:
-                    self._running += len(some)
-                    return some
+                batch: list[_Pending[Job]] = []
+                while self._requests and len(batch) < self._batch:
+                    request = self._requests.popleft()
+                    pending = request.popleft()
+                    if request:
+                        self._requests.append(request)
+                    if pending.done.set_running_or_notify_cancel():
+                        batch.append(pending)
+                if batch:
+                    self._running += len(batch)
+                    return batch
                 if self._closing:
                     return []
                 self._changed.wait()

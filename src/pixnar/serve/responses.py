@@ -1,4 +1,4 @@
-"""Responses that several parts send."""
+"""JSON responses and refusals."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from starlette.responses import Response
 
 from pixnar.serve.limits import RefusedError
 
-_DEEPEST = 64  # levels that are shown of what cannot be shown whole
-_LAST_WORDS = (408, 413)  # what follows on the connection may be the rest of the request
+_DEEPEST = 64  # levels of a value that is nested too deep for JSON
+_CLOSING = (408, 413)  # statuses after which the rest of the request may still be on the connection
 
 
 def to_json(content: Any) -> bytes:
-    """JSON in ASCII, since ids may hold what UTF-8 cannot; what JSON cannot hold is null."""
+    """JSON in ASCII, since ids may hold lone surrogates; values that JSON cannot hold become null."""
     try:
         return json.dumps(content, allow_nan=False).encode()
     except (ValueError, RecursionError):
@@ -29,9 +29,9 @@ def json_reply(content: Any, status: int = 200, headers: dict[str, str] | None =
 
 
 def refusal(error: RefusedError) -> Response:
-    """Why a request is not answered, and when to come again."""
+    """The response of a refused request, with Retry-After where it has one."""
     headers = {} if error.retry_after is None else {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
-    if error.status in _LAST_WORDS:
+    if error.status in _CLOSING:
         headers["Connection"] = "close"
     return json_reply({"error": error.line}, error.status, headers)
 

@@ -1,4 +1,4 @@
-"""What may be asked over HTTP: the fields of a request, their limits, and the shape of an answer."""
+"""Schemas of the HTTP API: the fields of requests, their limits, and the shape of answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pixnar.corpus.ids import is_text
 
 
 def _writable(text: str) -> str:
-    """JSON can hold half a surrogate pair; that is no text."""
+    """Refuse half of a surrogate pair, which JSON can hold and UTF-8 cannot."""
     if not is_text(text):
         raise ValueError("is no text: it has half of a surrogate pair; send valid Unicode")
     return text
@@ -47,8 +47,8 @@ _MOST = 1_000_000  # of anything; a server's own limits are lower
 _STRICT = ConfigDict(extra="forbid", strict=True)
 
 
-class Wishes(BaseModel):
-    """What may be wished of any search."""
+class _SearchFields(BaseModel):
+    """Options of any search."""
 
     k: int = Field(10, ge=1, le=_MOST, description="Documents wanted for each query.")
     threshold: Number | None = Field(None, description="Leave out documents that score less.")
@@ -64,7 +64,7 @@ class Wishes(BaseModel):
     )
 
 
-class Search(Wishes):
+class Search(_SearchFields):
     """A search: one query or several, and what they have in common."""
 
     model_config = _STRICT | {
@@ -76,15 +76,15 @@ class Search(Wishes):
     forbid: list[Text] | None = Field(None, description="None of these documents.")
 
 
-class SearchLine(Wishes):
+class SearchLine(_SearchFields):
     """The same for one query, in the address of a request."""
 
     model_config = ConfigDict(extra="forbid")
 
     q: Text = Field(description="What to look for.")
 
-    def whole(self) -> Search:
-        """As a search."""
+    def as_search(self) -> Search:
+        """The same search as a body would state it."""
         return Search(query=self.q, **self.model_dump(exclude={"q"}))
 
 

@@ -1,60 +1,71 @@
-"""What a running server has: an index, workers before it, what is counted, and whether it is closing."""
+"""Parts of a running server and how they are connected."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from pixnar.serve.backend import Holding
+from pixnar.serve.backend import Backend
 from pixnar.serve.handlers import Job
-from pixnar.serve.keys import Keys
+from pixnar.serve.keys import ApiKeys
 from pixnar.serve.limits import Limits
 from pixnar.serve.logs import Log
 from pixnar.serve.metrics import Metrics
-from pixnar.serve.queue import Desk
+from pixnar.serve.queue import AdmissionQueue
 
 
 class Server:
-    """All that a running server has: the index, who waits for it, what is counted, and whether it is closing."""
+    """Parts of a running server: backend, queue, metrics, limits, keys, log; `draining` while it shuts down."""
 
-    def __init__(self, shelf: Holding, desk: Desk[Job], metrics: Metrics, limits: Limits, keys: Keys, log: Log) -> None:
-        self.shelf, self.desk, self.metrics, self.limits, self.keys, self.log = shelf, desk, metrics, limits, keys, log
+    def __init__(
+        self, backend: Backend, queue: AdmissionQueue[Job], metrics: Metrics, limits: Limits, keys: ApiKeys, log: Log
+    ) -> None:
+        self.backend, self.queue, self.metrics, self.limits, self.keys, self.log = (
+            backend,
+            queue,
+            metrics,
+            limits,
+            keys,
+            log,
+        )
         self.draining = False
 
 
 def make_server(
-    shelf: Holding,
+    backend: Backend,
     limits: Limits | None = None,
     *,
-    keys: Keys | None = None,
+    keys: ApiKeys | None = None,
     workers: int = 2,
     batch: int = 1,
     log: Log | None = None,
 ) -> Server:
-    """A desk with workers in front of a shelf, and their figures."""
+    """A server around a backend: a queue with workers, and metrics of both."""
     limits = limits or Limits()
 
     def work(jobs: Sequence[Job]) -> Sequence[Any]:
-        return shelf.answers(jobs, lambda stage, seconds: metrics.stages.labels(stage).observe(seconds))
+        return backend.answers(jobs, lambda stage, seconds: metrics.stages.labels(stage).observe(seconds))
 
-    def heard(event: str) -> None:
+    def on_event(event: str) -> None:
         if event == "index-swapped":
             metrics.swaps.inc()
-            desk.calibrate(shelf.seconds)
+            queue.calibrate(backend.seconds)
         elif event == "index-refused":
             metrics.refusals.inc()
 
-    def watch(waited: float, taken: int) -> None:
+    def watch(waited: float, size: int) -> None:
         metrics.stages.labels("wait").observe(waited)
-        metrics.batches.observe(taken)
+        metrics.batches.observe(size)
 
-    desk: Desk[Job] = Desk(work, limits, workers=workers, batch=batch, seconds=shelf.seconds, watch=watch)
+    queue: AdmissionQueue[Job] = AdmissionQueue(
+        work, limits, workers=workers, batch=batch, seconds=backend.seconds, watch=watch
+    )
     metrics = Metrics(
         {
-            "queue_queries": ("Queries that wait for a worker.", lambda: desk.waiting),
-            "running_queries": ("Queries that are worked on.", lambda: desk.running),
-            "documents": ("Documents in the docid table.", lambda: int(shelf.facts()["documents"])),
+            "queue_queries": ("Queries that wait for a worker.", lambda: queue.waiting),
+            "running_queries": ("Queries that are worked on.", lambda: queue.running),
+            "documents": ("Documents in the docid table.", lambda: int(backend.facts()["documents"])),
         }
     )
-    shelf.listeners.append(heard)
-    return Server(shelf, desk, metrics, limits, keys or Keys([]), log or Log())
+    backend.listeners.append(on_event)
+    return Server(backend, queue, metrics, limits, keys or ApiKeys([]), log or Log())

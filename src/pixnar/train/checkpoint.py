@@ -29,7 +29,7 @@ from torch import Tensor
 
 from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.base.storage import atomic_write, file_digest, sync_folder
-from pixnar.model.process_group import ALONE, World
+from pixnar.model.process_group import SINGLE, ProcessGroup
 from pixnar.train.flatten import flatten, restore
 
 __all__ = ["Rows", "best", "best_step", "flatten", "latest", "load", "mark_best", "restore", "save", "step_of"]
@@ -50,7 +50,7 @@ class Rows(NamedTuple):
 
     first: int
     last: int
-    world: World
+    group: ProcessGroup
     belongs: Callable[[str], bool]
 
 
@@ -70,18 +70,18 @@ def save(
     """
     home = Path(folder)
     target, aside = home / _name(step), home / f".{_name(step)}.part"
-    world = ALONE if rows is None else rows.world
+    group = SINGLE if rows is None else rows.group
     try:
-        if world.first:
+        if group.first:
             home.mkdir(parents=True, exist_ok=True)
             _tidy(home)
             aside.mkdir()
         shards: list[dict[str, Any]] = []
-        if rows is not None and world.size > 1:
-            world.wait()
-            shards = world.collect(_write_rows(aside, tensors, rows))
+        if rows is not None and group.size > 1:
+            group.wait()
+            shards = group.collect(_write_rows(aside, tensors, rows))
             tensors = {name: tensor for name, tensor in tensors.items() if not rows.belongs(name)}
-        if world.first:
+        if group.first:
             _write(aside, step, tensors, state, shards)
             if target.exists():
                 target.rename(home / f".{target.name}.old")
@@ -89,9 +89,9 @@ def save(
             sync_folder(home)
             _tidy(home)
             _drop_early(home, step, keep)
-        world.wait()
+        group.wait()
     except (OSError, SafetensorError) as error:
-        if world.size == 1:
+        if group.size == 1:
             shutil.rmtree(aside, ignore_errors=True)
         why = (error.strerror if isinstance(error, OSError) else None) or " ".join(str(error).split())
         raise PixnarError(f"cannot write the checkpoint {target}: {why}; make room or choose another place") from error
@@ -216,7 +216,7 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
 
 def _write_rows(aside: Path, tensors: Mapping[str, Tensor], rows: Rows) -> dict[str, Any]:
     """Write what this process has; where that is, and its size and checksum."""
-    name = f"rows-{rows.world.rank:05d}-of-{rows.world.size:05d}.safetensors"
+    name = f"rows-{rows.group.rank:05d}-of-{rows.group.size:05d}.safetensors"
     facts = _write_tensors(aside / name, {name: part for name, part in tensors.items() if rows.belongs(name)})
     return {"file": name, "first": rows.first, "last": rows.last, **facts}
 

@@ -17,7 +17,7 @@ from pixnar.base.progress import Progress
 from pixnar.model.losses import Sampler, Weights
 from pixnar.model.nar import Nar
 from pixnar.model.optim import LazyAdam, RowAdam
-from pixnar.model.process_group import World
+from pixnar.model.process_group import ProcessGroup
 from pixnar.model.sharded import write_whole
 from pixnar.model.slots import MlpSlots
 from pixnar.recipe import Train
@@ -78,7 +78,7 @@ def train(
 ) -> Trained:
     """Train `model` in place and leave the best weights in it; continues what it finds in `folder`.
 
-    All processes of the head's world call this with the same arguments; the first one asks dev and reports progress.
+    All processes of the head's group call this with the same arguments; the first one asks dev and reports progress.
     """
     if not (options.minutes or options.steps or options.epochs):
         raise PixnarError("train.minutes, train.steps and train.epochs are all 0, training would never end: set one")
@@ -96,8 +96,8 @@ class _Run:
         folder: Path,
     ) -> None:
         self.model, self.options, self.folder = model, options, folder
-        self.world = model.head.world
-        self.device = self.world.device(pick_device(options.device))
+        self.group = model.head.group
+        self.device = self.group.device(pick_device(options.device))
         model.to(self.device)
         self.composed = rule.score == "composed"
         self.data = data
@@ -110,7 +110,7 @@ class _Run:
             self.softmax = choose_softmax(model, data, options, self.device)
             self.step_of = self._token_step(rule, priors)
         self.optimizers = _optimizers(model, self.step_of.ranking_scale, options, self.composed)
-        self.world.copy_first([*model.slots.parameters(), *model.encoder.parameters()])
+        self.group.copy_first([*model.slots.parameters(), *model.encoder.parameters()])
         self.state: dict[str, Any] = {
             "stage": 0,
             "done": [0, 0],
@@ -149,7 +149,7 @@ class _Run:
     def go(self, evaluate: Callable[[Nar], float] | None, progress: Progress | None) -> Trained:
         self._resume()
         with self.log or contextlib.nullcontext():
-            return self._all(evaluate, progress if self.world.first else None)
+            return self._all(evaluate, progress if self.group.first else None)
 
     def _all(self, evaluate: Callable[[Nar], float] | None, progress: Progress | None) -> Trained:
         stopped = False
@@ -180,8 +180,8 @@ class _Run:
             done = self.state["done"][number]
             part = self._part(stage, number, limit)
             due = time.monotonic() - self._saved > _SAVE_SECONDS
-            if self.world.size > 1:  # by the clock of the first
-                part, due, self.state["spent"] = self.world.tell([part, due, self.state["spent"]])
+            if self.group.size > 1:  # by the clock of the first
+                part, due, self.state["spent"] = self.group.tell([part, due, self.state["spent"]])
             checks = int(part * _CHECKS)
             if part >= 1 or (done % every == 0 if every else checks > self.state["checked"][number]):
                 self.state["checked"][number] = checks
@@ -239,7 +239,7 @@ class _Run:
 
     def _one(self, stage: _Stage, done: int, limit: int, part: float) -> dict[str, float]:
         options = self.options
-        seed = options.seed * 1_000_003 + self._step() + self.world.rank * 7_368_787
+        seed = options.seed * 1_000_003 + self._step() + self.group.rank * 7_368_787
         torch.manual_seed(seed % 2**63)  # dropout: the same after a resume, another in every process
         started = time.monotonic()
         shown: dict[str, float] = {}
@@ -254,12 +254,12 @@ class _Run:
             shown = {name: shown.get(name, 0.0) + value / options.accumulate for name, value in parts.items()}
         factor = schedule(done, part, limit, options.warmup, options.schedule)
         body = [*self.model.slots.parameters(), *self.model.encoder.parameters()]
-        self.world.add_up([parameter.grad for parameter in body if parameter.grad is not None])
+        self.group.add_up([parameter.grad for parameter in body if parameter.grad is not None])
         _clip(self.model)
         for name, optimizer in self.optimizers.items():
             slower = _LIVE_ROWS if name != "body" and stage.live and self.composed and self.stages[0].share else 1.0
-            for group in optimizer.param_groups:
-                group["lr"] = group["start"] * factor * slower
+            for parameters in optimizer.param_groups:
+                parameters["lr"] = parameters["start"] * factor * slower
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         seconds = time.monotonic() - started
@@ -276,7 +276,7 @@ class _Run:
         if best is None or value > best["value"]:
             self.state["best"], self.state["worse"] = {"step": self._step(), "value": value}, 0
             self._save()
-            if self.world.first:
+            if self.group.first:
                 checkpoint.mark_best(self.folder, self._step())
         else:
             self.state["worse"] += 1
@@ -284,17 +284,17 @@ class _Run:
 
     def _measured(self, evaluate: Callable[[Nar], float]) -> float:
         """What the first process measures; of a head in shards it maps the rows that all have written to a file."""
-        if self.world.size == 1:
+        if self.group.size == 1:
             return evaluate(self.model.with_head(self.model.head.written()))
         path = self.folder / _DEV_ROWS
-        if self.world.first:
+        if self.group.first:
             self.folder.mkdir(parents=True, exist_ok=True)
         rows = write_whole(self.model.head, path)
         value = 0.0
-        if self.world.first:
+        if self.group.first:
             value = evaluate(self.model.with_head(rows()))
             path.unlink()
-        return self.world.tell(value)
+        return self.group.tell(value)
 
     def _step(self) -> int:
         return int(sum(self.state["done"]))
@@ -324,21 +324,21 @@ class _Run:
     def _rows(self) -> checkpoint.Rows | None:
         """Which rows this process saves and loads: all, where it is alone."""
         first, head = self.model.head.first, self.model.head
-        return checkpoint.Rows(first, first + len(head.rows), self.world, _of_rows) if self.world.size > 1 else None
+        return checkpoint.Rows(first, first + len(head.rows), self.group, _of_rows) if self.group.size > 1 else None
 
     def _found(self, find: Callable[[Path], Path | None]) -> Path | None:
         """The checkpoint that the first process finds, and has checked."""
-        path = find(self.folder) if self.world.first else None
-        told = self.world.tell(None if path is None else str(path))
+        path = find(self.folder) if self.group.first else None
+        told = self.group.tell(None if path is None else str(path))
         return None if told is None else Path(told)
 
     def _resume(self) -> None:
         found = self._found(checkpoint.latest)
         if found is None:
             self._center()
-            self.log = TrainingLog(self.folder, self.options.tensorboard) if self.world.first else None
+            self.log = TrainingLog(self.folder, self.options.tensorboard) if self.group.first else None
             return
-        tensors, state = checkpoint.load(found, verify=self.world.size == 1, rows=self._rows())
+        tensors, state = checkpoint.load(found, verify=self.group.size == 1, rows=self._rows())
         self._put(tensors)
         if isinstance(self.step_of, RankingStep) and "mined.near" in tensors:
             self.step_of.mined = tensors["mined.inputs"].numpy(), tensors["mined.near"].numpy()
@@ -349,7 +349,7 @@ class _Run:
             optimizer.load_state_dict(restore(own, state["optimizers"][name]))
         self.state = {key: value for key, value in state.items() if key != "optimizers"}
         self.log = None
-        if not self.world.first:
+        if not self.group.first:
             return
         self.log = TrainingLog(self.folder, self.options.tensorboard, resume=self._step())
         if self.state["best"] and self.state["best"]["step"] == self._step():
@@ -379,7 +379,7 @@ class _Run:
     def _take_best(self) -> None:
         found = self._found(checkpoint.best)
         if found is not None:
-            self._put(checkpoint.load(found, verify=self.world.size == 1, rows=self._rows())[0])
+            self._put(checkpoint.load(found, verify=self.group.size == 1, rows=self._rows())[0])
 
 
 def _of_rows(name: str) -> bool:
@@ -418,7 +418,7 @@ def choose_softmax(model: Nar, data: TrainingData, options: Train, device: torch
     if not options.minutes:
         return "full"
     flops = 6 * (model.slots.slots + 1) * model.head.total * model.head.width
-    devices = model.head.world.size if device.type == "cuda" else 1  # processes on processors share their cores
+    devices = model.head.group.size if device.type == "cuda" else 1  # processes on processors share their cores
     examples = devices * _FULL_SUM_FLOPS.get(device.type, 1e11) / flops * options.minutes * 60
     pairs = min(len(data.docids), (options.per_document or len(data.docids)) * len(data.doc_ids))
     return "full" if examples >= pairs else "sampled"
@@ -466,20 +466,20 @@ def _optimizers(
         kind = "adam" if model.head.rows.nbytes <= _LAZY_BYTES else "rows"
     found: dict[str, torch.optim.Optimizer] = {
         "body": torch.optim.AdamW(groups, weight_decay=0.0, betas=betas),
-        "head": _row_optimizer(rows, rate, kind, composed, model.head.world),
+        "head": _row_optimizer(rows, rate, kind, composed, model.head.group),
     }
     if model.head.pieces is not None:
         shared = [model.head.pieces.rows]
-        found["pieces"] = _row_optimizer(shared, _PIECES_RATE * rate, kind, composed, model.head.world)
+        found["pieces"] = _row_optimizer(shared, _PIECES_RATE * rate, kind, composed, model.head.group)
     return found
 
 
 def _row_optimizer(
-    rows: list[nn.Parameter], rate: float, kind: str, composed: bool, world: World
+    rows: list[nn.Parameter], rate: float, kind: str, composed: bool, group: ProcessGroup
 ) -> torch.optim.Optimizer:
     groups = [{"params": rows, "lr": rate, "start": rate}]
     if kind != "adam":
-        return RowAdam(groups, world=world)
+        return RowAdam(groups, processes=group)
     return LazyAdam(groups) if composed else torch.optim.Adam(groups)
 
 

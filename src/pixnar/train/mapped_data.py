@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pixnar.base.progress import Progress
 from pixnar.base.storage import read_container, write_container
 from pixnar.corpus import Corpus
-from pixnar.model.process_group import World
+from pixnar.model.process_group import ProcessGroup
 from pixnar.train.data import TrainingData
 from pixnar.vocab import TargetVocabulary
 from pixnar.vocab.protocol import EncodedBatch
@@ -62,7 +62,7 @@ def read_together(
     corpus: Corpus,
     vocabulary: TargetVocabulary,
     path: Path,
-    world: World,
+    group: ProcessGroup,
     progress: Progress | None = None,
     *,
     passages: int = 0,
@@ -72,14 +72,14 @@ def read_together(
 
     On one machine the file is in memory once, whatever the number of processes, and only what they touch of it.
     """
-    if world.size == 1:
+    if group.size == 1:
         return TrainingData.read(corpus, vocabulary, progress, passages=passages, typos=typos)
-    if world.first:
+    if group.first:
         data = TrainingData.read(corpus, vocabulary, progress, passages=passages, typos=typos)
         write_inputs(data, path)
-        world.wait()
+        group.wait()
     else:
-        world.wait()
+        group.wait()
         data = _mapped(path, vocabulary)
     data.keep_ngrams = False
     return data

@@ -87,15 +87,15 @@ class RankingStep:
         batch = self.pairs.batch(step, size)
         self._mine(step, size)
         candidates = self._candidates(batch, step)
-        world = self.model.head.world
-        pooled = self.pooled(world.share(batch.inputs), live)
-        x0 = world.gather(self._first_vectors(pooled, world.share(batch.inputs)), len(batch.inputs))
+        group = self.model.head.group
+        pooled = self.pooled(group.share(batch.inputs), live)
+        x0 = group.gather(self._first_vectors(pooled, group.share(batch.inputs)), len(batch.inputs))
         ranking, right = self._ranking(x0, batch, candidates)
         shown = {"ranking": float(ranking.detach()), "right": right}
         loss = ranking
         weights = self.options.weights
         if weights.l1 or weights.l2 or weights.l3:
-            slots, parts = self._slots(batch, step, pooled if world.size == 1 else None, live)
+            slots, parts = self._slots(batch, step, pooled if group.size == 1 else None, live)
             loss, shown = loss + slots, shown | parts
         return loss, {"loss": float(loss.detach())} | shown
 
@@ -214,7 +214,7 @@ class RankingStep:
         else:
             x, d = self._x0(inputs), self.docid_vectors(pool)
         near = np.sort(pool[nearest(x, d, _NEAR, seed=self.seed)], axis=1)  # equals come in any order: not here
-        self.mined = inputs, self.model.head.world.tell_array(near)
+        self.mined = inputs, self.model.head.group.tell_array(near)
 
     def _inputs_of_round(self, step: int, end: int, size: int) -> Ints:
         """The inputs of steps up to `end`: all of the corpus, where these are a whole epoch."""
@@ -245,9 +245,9 @@ class RankingStep:
             offsets = np.searchsorted(owner[own], np.arange(len(docids[i : i + at_once]) + 1))
             part = out[i : i + at_once]
             _native.bag_sums((tokens[own] - head.first).astype(np.uint32), offsets, rows, part, 0)
-            if head.world.size > 1:
+            if head.group.size > 1:
                 summed = torch.from_numpy(part).to(self.model.device)
-                head.world.add_up([summed])
+                head.group.add_up([summed])
                 part[:] = summed.cpu().numpy()
             part /= np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-9)
         return out
@@ -257,7 +257,7 @@ class RankingStep:
     def _ranking(self, x0: Tensor, batch: Epoch, candidates: _Candidates) -> tuple[Tensor, float]:
         """Cross-entropy of the right document among the candidates, and the share of inputs that get it first."""
         device = x0.device
-        x0 = _shared_gradient(x0, self.model.head.world.size)
+        x0 = _shared_gradient(x0, self.model.head.group.size)
         composed = compose(self.model.head, self.data, candidates.docids, self.model.slots.slots)
         member = torch.from_numpy(candidates.member).to(device)
         docids = (x0 @ composed.t())[:, member] + torch.from_numpy(candidates.log_weight).to(device)
@@ -328,7 +328,7 @@ class RankingStep:
             x = model.from_vectors(given.detach())
         else:
             x = self.vectors(batch.inputs[some], live)
-        x = _shared_gradient(x, model.head.world.size)
+        x = _shared_gradient(x, model.head.group.size)
         targets = self.data.targets(batch.targets[some], model.slots.slots)
         self._sampler.step = step
         sample = self._sampler.draw(targets.flatten()).to(x.device)

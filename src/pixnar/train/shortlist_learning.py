@@ -80,9 +80,9 @@ def learn(
     """
     options = options or Options()
     problem = _problem(x0, targets, head, options)
-    world = head.world
+    group = head.group
     c = torch.from_numpy(start(problem.x0, options, head)).to(head.rows.device).requires_grad_(True)
-    world.copy_first([c])
+    group.copy_first([c])
     optimizer = RowAdam([c], beta1=0.5, beta2=0.9)
     length = float(c.detach().norm(dim=1).mean()) / c.shape[1] ** 0.5
     generator = np.random.default_rng((options.seed, 1))
@@ -94,7 +94,7 @@ def learn(
         for turn in range(options.rounds):
             done = turn / options.rounds
             if options.minutes:
-                done = world.tell(max(done, (time.monotonic() - began) / (60 * options.minutes)))
+                done = group.tell(max(done, (time.monotonic() - began) / (60 * options.minutes)))
                 if done >= 1:
                     break
             optimizer.param_groups[0]["lr"] = options.lr * length * (1 - done)
@@ -120,8 +120,8 @@ def _round(
     pool = np.arange(count)
     if count > POOL * len(c):
         pool = np.sort(generator.choice(count, POOL * len(c), replace=False))
-    world = problem.head.world
-    members = world.tell_array(assign(_Pool(problem.x0, pool), c.detach()).cpu().numpy())
+    group = problem.head.group
+    members = group.tell_array(assign(_Pool(problem.x0, pool), c.detach()).cpu().numpy())
     idle += 1
     idle[members] = 0
     dead = np.flatnonzero(idle >= PATIENCE)
@@ -139,7 +139,7 @@ def _round(
         loss, _ = shortlist_loss(near, x0, targets, problem.head, sample)
         loss.backward()  # type: ignore[no-untyped-call]
         assert near.grad is not None
-        world.add_up([near.grad])
+        group.add_up([near.grad])
         optimizer.step_rows(c, ids, near.grad)
         total += float(loss.detach()) * len(x0)
     return total / len(pool)
@@ -208,7 +208,7 @@ def _revive(
     gaps = log_z[place][:, None] - problem.head.logits_at(c[now], targets.clamp(min=0))
     per_target = gaps.masked_fill(~real, 0).sum(dim=1) / real.sum(dim=1).clamp(min=1)
     chances = (per_target - per_target.min()).square().double().cpu().numpy() + 1e-9
-    chances = problem.head.world.tell_array(chances)
+    chances = problem.head.group.tell_array(chances)
     drawn = generator.choice(len(chances), min(len(dead), len(chances)), replace=False, p=chances / chances.sum())
     worst = torch.from_numpy(drawn).to(c.device)
     rows = torch.from_numpy(dead[: len(worst)]).to(c.device)

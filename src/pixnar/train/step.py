@@ -63,8 +63,8 @@ class Step:
         batch = self.pairs.batch(step, size)
         device = self.model.device
         targets = self.data.targets(batch.targets, self.model.slots.slots)
-        world = self.model.head.world
-        x = world.gather(self.vectors(world.share(batch.inputs), live), len(batch.inputs))
+        group = self.model.head.group
+        x = group.gather(self.vectors(group.share(batch.inputs), live), len(batch.inputs))
         candidates = self._candidates(batch, step) if self.objective.ranking else None
         sample = None
         if self.sampler:
@@ -179,7 +179,7 @@ class _Candidates:
 @torch.no_grad()
 def shortlist_recall(x0: Tensor, targets: Tensor, model: Nar) -> float:
     """The share of target tokens among the tenth of the vocabulary that x_0 likes best: what a shortlist could hold."""
-    if model.head.world.size > 1:
+    if model.head.group.size > 1:
         return _shared_recall(x0, targets, model.head)
     logits = model.head.logits(x0)[:, :-1]
     least = logits.topk(max(1, int(logits.shape[1] * _RECALL_SHARE)), dim=1).values[:, -1:]

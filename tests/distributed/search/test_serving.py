@@ -30,7 +30,7 @@ from pixnar.index.files import DOCIDS
 from pixnar.search.options import SearchOptions
 from pixnar.serve import Limits, Settings
 from pixnar.serve.handlers import Job, answers
-from pixnar.serve.keys import Keys
+from pixnar.serve.keys import ApiKeys
 from pixnar.table import DocidTable
 from tests.distributed.search.conftest import PARTS
 from tests.test_cli import fails
@@ -142,7 +142,9 @@ def test_replicas(home: Path, parts: str, told: dict[str, Any], ray_crew: RayCre
     from ray import serve
 
     serve.shutdown()  # type: ignore[no-untyped-call]  # the parts have done their work
-    settings = Settings(port=0, workers=2, limits=SETTINGS.limits, keys=Keys([KEY]), look_seconds=0.2, access_log=False)
+    settings = Settings(
+        port=0, workers=2, limits=SETTINGS.limits, keys=ApiKeys([KEY]), look_seconds=0.2, access_log=False
+    )
     with deployed(home / "index", settings, Cluster(2)) as address:
         seen: set[int] = set()
         while len(seen) < 2:
@@ -189,7 +191,7 @@ def test_what_cannot_be_served_is_told_at_once(home: Path, tmp_path: Path) -> No
     with pytest.raises(PixnarError, match="is no index"):
         deployed(tmp_path, SETTINGS, Cluster())
     with pytest.raises(PixnarError, match="live changes"):
-        deployed(home / "shards", Settings(keys=Keys([KEY])), Cluster())
+        deployed(home / "shards", Settings(keys=ApiKeys([KEY])), Cluster())
     shutil.copytree(home / "shards", tmp_path / "shards")
     shutil.rmtree(tmp_path / "shards" / "part-002" / DOCIDS)
     with pytest.raises(PixnarError, match="no docid table"):

@@ -18,7 +18,7 @@ from pixnar.fusion.vectors import DocidVectors
 from pixnar.model.head import PhraseHead
 from pixnar.model.losses import losses
 from pixnar.model.optim import RowAdam
-from pixnar.model.process_group import World
+from pixnar.model.process_group import ProcessGroup
 from pixnar.model.sharded import random_shard
 from pixnar.research.plan import Scale, plan
 from pixnar.research.plan import constants as k
@@ -40,7 +40,9 @@ def bytes_of(*tensors: torch.Tensor) -> int:
 def test_the_head_in_training(processes: int, optimizer: str) -> None:
     """To the byte, but for the counts that plain Adam keeps; no process runs here but its rows are made."""
     scale = Scale(docids=1000, vocab=3000, width=48, processes=processes, optimizer=optimizer)
-    shards = [random_shard(3001, 48, np.zeros(3001, np.float32), World(rank, processes)) for rank in range(processes)]
+    shards = [
+        random_shard(3001, 48, np.zeros(3001, np.float32), ProcessGroup(rank, processes)) for rank in range(processes)
+    ]
     largest = max(shards, key=lambda shard: len(shard.rows))
     head = PhraseHead(largest.rows.detach(), largest.bias.detach() if largest.bias is not None else None)
     made: Any = (RowAdam if optimizer == "rows" else torch.optim.Adam)(head.parameters())
@@ -140,9 +142,14 @@ def test_seconds_of_a_step_are_those_that_were_measured(total: str) -> None:
 def test_memory_of_a_process_is_what_was_measured() -> None:
     """The peak of a real run of 1, 2 and 4 processes, the process itself included; within a quarter."""
     told = json.loads((RESULTS / "distributed.json").read_text())
-    dials = told["settings"]
+    settings = told["settings"]
     for size, found in told["processes"].items():
-        sizes = {"vocab": dials["tokens"], "width": dials["width"], "batch": dials["batch"], "processes": int(size)}
+        sizes = {
+            "vocab": settings["tokens"],
+            "width": settings["width"],
+            "batch": settings["batch"],
+            "processes": int(size),
+        }
         training = next(
             stage for stage in plan(Scale(docids=1, **sizes, ranking=False)).stages if stage.name == "training"
         )

@@ -28,7 +28,7 @@ from tests.helpers.tiny_model import save_encoder
 from tests.helpers.watching import watched
 from tests.test_cli import fails, pixnar
 
-DIALS = (
+SETTINGS = (
     "model.hidden=32", "vocab.min_count=2", "train.batch=32", "train.warmup=2", "shortlist.minutes=0.01",
     "scoring.tune_queries=10", "train.dev_queries=10",
 )  # fmt: skip
@@ -46,7 +46,7 @@ def plan(home: Path, **changes: object) -> Plan:
     made = {"steps": 4, "queries": 30, "timed": 4, "size": 1024, "threads": 1}
     return Plan(
         corpus=str(home / "small"), out=home / "out", encoder=str(home / "encoder"), cache=home / "cache",
-        settings=DIALS, **(made | changes),  # type: ignore[arg-type]
+        settings=SETTINGS, **(made | changes),  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -216,13 +216,13 @@ def test_minutes_give_steps_to_all(home: Path, tmp_path: Path) -> None:
 def test_what_is_kept_belongs_to_the_files_as_they_are(tmp_path: Path) -> None:
     write_small(tmp_path / "small", 10, 2)
     wish = Plan(corpus=str(tmp_path / "small"), out=tmp_path / "out")
-    first, again = (Study(wish).key("a model", ["dials"]) for _ in range(2))
+    first, again = (Study(wish).key("a model", ["settings"]) for _ in range(2))
     assert first == again
     assert first.startswith("a-model-")
     with open(tmp_path / "small" / "docids.jsonl", "a") as file:
         file.write('{"_id": "d00", "docid": "one more"}\n')
-    assert Study(wish).key("a model", ["dials"]) != first
-    assert Study(wish).key("a model", ["other dials"]) != Study(wish).key("a model", ["dials"])
+    assert Study(wish).key("a model", ["settings"]) != first
+    assert Study(wish).key("a model", ["other settings"]) != Study(wish).key("a model", ["settings"])
 
 
 def test_keywords(home: Path) -> None:
@@ -254,10 +254,10 @@ def test_figures_know_how_sure_they_are() -> None:
         good.p_value(Judged("other", {}, {"MRR@10": [0.5] * 30}, ["q1"]), "MRR@10")
 
 
-@pytest.mark.parametrize("dial", ["train.steps=3", "vocab.size=600", "scoring.score=composed", "model.encoder=x"])
-def test_what_tables_are_about_is_not_set(home: Path, tmp_path: Path, dial: str) -> None:
+@pytest.mark.parametrize("setting", ["train.steps=3", "vocab.size=600", "scoring.score=composed", "model.encoder=x"])
+def test_what_tables_are_about_is_not_set(home: Path, tmp_path: Path, setting: str) -> None:
     with pytest.raises(PixnarError, match="is what tables are about"):
-        Study(Plan(corpus=str(home / "small"), out=tmp_path / "x", settings=(dial,)))
+        Study(Plan(corpus=str(home / "small"), out=tmp_path / "x", settings=(setting,)))
     assert not (tmp_path / "x").exists()
 
 
@@ -295,9 +295,9 @@ def test_without_fine_tuning(home: Path, asked: list[tuple[str, bool]]) -> None:
 
 
 def test_the_command(home: Path, asked: list[tuple[str, bool]], tmp_path: Path) -> None:
-    dials = [part for dial in DIALS for part in ("--set", dial)]
+    settings = [part for setting in SETTINGS for part in ("--set", setting)]
     common = [home / "small", "-o", home / "out", "--steps", "4", "--queries", "30", "--timed", "4", "--size", "1024"]
-    common += ["--encoder", home / "encoder", "--cache", home / "cache", "--threads", "1", "--split", "test", *dials]
+    common += ["--encoder", home / "encoder", "--cache", home / "cache", "--threads", "1", "--split", "test", *settings]
     done = pixnar("reproduce", "table2,examples", *map(str, common))
     assert done.returncode == 0, done.stderr
     assert "| phrases |" in done.stdout

@@ -36,26 +36,26 @@ def show(made: Plan, console: Console | None = None) -> None:
 
 
 def command(scale: Scale) -> str:
-    """The fit that a plan is about: its dials are not the recipe's own.
+    """The fit that a plan is about: its settings are not the recipe's own.
 
     >>> command(Scale(docids=10, vocab=9, gpus=2, steps=5))
     'torchrun --nproc-per-node 2 -m pixnar fit CORPUS -o INDEX --minutes 0 --set vocab.size=9 --set model.slots=8 \
 --set scoring.score=probability --set model.head=encoder --set train.batch=128 --set train.softmax=full \
 --set train.optimizer=rows --set train.steps=5'
     """
-    dials: dict[str, object] = {"vocab.size": scale.vocab, "model.slots": scale.slots}
-    dials |= {"scoring.score": "probability", "model.head": "encoder"}  # whose training was measured
-    dials |= {"train.batch": scale.batch, "train.softmax": scale.softmax}
+    settings: dict[str, object] = {"vocab.size": scale.vocab, "model.slots": scale.slots}
+    settings |= {"scoring.score": "probability", "model.head": "encoder"}  # whose training was measured
+    settings |= {"train.batch": scale.batch, "train.softmax": scale.softmax}
     if scale.softmax == "sampled":
-        dials["train.sample"] = scale.sample
-    dials["train.optimizer"] = scale.optimizer
-    dials["train.steps"] = scale.n_steps
+        settings["train.sample"] = scale.sample
+    settings["train.optimizer"] = scale.optimizer
+    settings["train.steps"] = scale.n_steps
     if scale.fine_tune:
-        dials["train.fine_tune"] = scale.fine_tune
+        settings["train.fine_tune"] = scale.fine_tune
     if not scale.ranking:
-        dials["train.ranking"] = 0
+        settings["train.ranking"] = 0
     start = f"torchrun --nproc-per-node {scale.shards} -m pixnar" if scale.shards > 1 else "pixnar"
-    told = " ".join(f"--set {name}={value}" for name, value in dials.items())
+    told = " ".join(f"--set {name}={value}" for name, value in settings.items())
     encoder = ENCODER_NAMES.get(scale.width, "ENCODER")  # one of that width, if we know none
     return f"{start} fit CORPUS -o INDEX{f' --encoder {encoder}' if encoder else ''} --minutes 0 {told}"
 

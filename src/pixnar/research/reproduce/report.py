@@ -71,7 +71,7 @@ class Report:
         notes = list(self.notes)
         if plan.split == "dev":
             notes.append(
-                "Reported on dev, where dials, weights and the best step were chosen: our own rows are a little too "
+                "Reported on dev, where settings, weights and the best step were chosen: our own rows are a little too "
                 "good. `--split test` is the honest table."
             )
         parts = [f"# {self.title}", told, *(grid.markdown() for grid in self.grids)]

@@ -47,7 +47,7 @@ OWN = {
     "fuse": ("dense", "bm25"),
     "shortlist": ("learn",),
 }
-"""Dials that tables set themselves: what they say would not be true with others."""
+"""Settings that tables set themselves: what they say would not be true with others."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Plan:
     encoder: str = Recipe().model.encoder
     cache: Path | None = None
     threads: int = 2
-    settings: tuple[str, ...] = ()  # further dials of every recipe
+    settings: tuple[str, ...] = ()  # further settings of every recipe
     skip_bad_rows: bool = False
 
 
@@ -105,7 +105,7 @@ class Study:
         self.work = plan.out / "work"
         self._check()
         if "dev" not in self.corpus.splits():
-            raise PixnarError(f"{plan.corpus} has no dev split: dials are chosen on dev, so a study needs one")
+            raise PixnarError(f"{plan.corpus} has no dev split: settings are chosen on dev, so a study needs one")
         if plan.split not in self.corpus.splits():
             known = ", ".join(self.corpus.splits())
             raise PixnarError(f"{plan.corpus} has no split {plan.split!r}: it has {known}")
@@ -120,11 +120,11 @@ class Study:
 
     def _check(self) -> None:
         """Whatever can be known to fail is better known before the first model is trained."""
-        for dial in self.plan.settings:
-            section, _, name = dial.partition("=")[0].strip().partition(".")
+        for setting in self.plan.settings:
+            section, _, name = setting.partition("=")[0].strip().partition(".")
             if name in OWN.get(section, ()):
                 raise PixnarError(
-                    f"--set {dial}: {section}.{name} is what tables are about; see --help for what to set"
+                    f"--set {setting}: {section}.{name} is what tables are about; see --help for what to set"
                 )
         if self.plan.size < FIXED_TOKENS:
             raise PixnarError(f"size {self.plan.size} is too small for phrases: give {FIXED_TOKENS} or more")
@@ -146,26 +146,26 @@ class Study:
         """Steps of every model: as many as word-pieces, which need most slots, take in the plan's minutes."""
         return self.plan.steps or int(self.opened(self.word_pieces()).manifest["facts"]["steps"])
 
-    def recipe(self, base: Recipe, dials: Sequence[str] = ()) -> Recipe:
-        """A recipe with the dials of this study, trained for as many steps as all others."""
-        return self._recipe(base, dials, 0.0, self.steps)
+    def recipe(self, base: Recipe, settings: Sequence[str] = ()) -> Recipe:
+        """A recipe with the settings of this study, trained for as many steps as all others."""
+        return self._recipe(base, settings, 0.0, self.steps)
 
-    def word_pieces(self, *dials: str, corpus: Corpus | None = None) -> Path:
+    def word_pieces(self, *settings: str, corpus: Corpus | None = None) -> Path:
         """The index of CLOVERv2: this model with the encoder's own word pieces, trained for the whole budget."""
         limits = (0.0, self.plan.steps) if self.plan.steps else (self.plan.minutes, 0)
-        if dials or corpus is not None:
+        if settings or corpus is not None:
             limits = 0.0, self.steps
-        return self.index("CLOVERv2", self._recipe(CLOVER, dials, *limits), corpus)
+        return self.index("CLOVERv2", self._recipe(CLOVER, settings, *limits), corpus)
 
-    def phrases(self, size: int, *dials: str, corpus: Corpus | None = None) -> Path:
+    def phrases(self, size: int, *settings: str, corpus: Corpus | None = None) -> Path:
         """The index of the same model with a vocabulary of phrases in place of word pieces, and nothing else."""
         base = override(CLOVER, ["vocab.kind=phrase", f"vocab.size={size}"])
-        return self.index(f"phrases {size}", self.recipe(base, dials), corpus)
+        return self.index(f"phrases {size}", self.recipe(base, settings), corpus)
 
-    def _recipe(self, base: Recipe, dials: Sequence[str], minutes: float, steps: int) -> Recipe:
+    def _recipe(self, base: Recipe, settings: Sequence[str], minutes: float, steps: int) -> Recipe:
         plan = self.plan
         mine = [f"train.minutes={minutes}", f"train.steps={steps}", f"train.seed={plan.seed}"]
-        return override(base, [*SAME, f"model.encoder={json.dumps(plan.encoder)}", *mine, *plan.settings, *dials])
+        return override(base, [*SAME, f"model.encoder={json.dumps(plan.encoder)}", *mine, *plan.settings, *settings])
 
     def index(self, label: str, recipe: Recipe, corpus: Corpus | None = None) -> Path:
         """The folder of an index, built now if it is not there; an interrupted build goes on."""

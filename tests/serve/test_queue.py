@@ -1,4 +1,4 @@
-"""The desk: what is taken in is answered, what would wait too long is not taken in."""
+"""The queue: what is taken in is answered, what would wait too long is not taken in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pixnar.serve.limits import Limits, RefusedError
-from pixnar.serve.queue import Desk
+from pixnar.serve.queue import AdmissionQueue
 
 PATIENCE = 10.0
 
@@ -39,133 +39,133 @@ def work() -> Work:
 
 
 @pytest.fixture
-def make(work: Work) -> Iterator[Callable[..., Desk[int]]]:
-    made: list[Desk[int]] = []
+def make(work: Work) -> Iterator[Callable[..., AdmissionQueue[int]]]:
+    queues: list[AdmissionQueue[int]] = []
 
-    def one(limits: Limits | None = None, **wishes: Any) -> Desk[int]:
-        made.append(Desk(work, limits or Limits(waiting=1000, wait_seconds=PATIENCE), **wishes))
-        return made[-1]
+    def make_queue(limits: Limits | None = None, **options: Any) -> AdmissionQueue[int]:
+        queues.append(AdmissionQueue(work, limits or Limits(waiting=1000, wait_seconds=PATIENCE), **options))
+        return queues[-1]
 
-    yield one
+    yield make_queue
     work.gate.set()
-    for desk in made:
-        desk.close()
+    for queue in queues:
+        queue.close()
 
 
-def test_every_job_gets_its_own_answer(make: Callable[..., Desk[int]], work: Work) -> None:
-    desk = make(workers=3, batch=2)
-    futures = [desk.ask([i, i + 1]) for i in range(14, 300)]
+def test_every_job_gets_its_own_answer(make: Callable[..., AdmissionQueue[int]], work: Work) -> None:
+    queue = make(workers=3, batch=2)
+    futures = [queue.ask([i, i + 1]) for i in range(14, 300)]
     assert [[one.result(PATIENCE) for one in two] for two in futures] == [[2 * i, 2 * i + 2] for i in range(14, 300)]
     assert max(map(len, work.batches)) <= 2
 
 
-def test_who_waits_is_taken_together(make: Callable[..., Desk[int]], work: Work) -> None:
-    desk = make(workers=1, batch=4)
+def test_who_waits_is_taken_together(make: Callable[..., AdmissionQueue[int]], work: Work) -> None:
+    queue = make(workers=1, batch=4)
     work.gate.clear()
-    first = desk.ask([1])
+    first = queue.ask([1])
     assert work.begun.acquire(timeout=PATIENCE)
-    rest = [desk.ask([i])[0] for i in range(2, 8)]
-    assert (desk.waiting, desk.running) == (6, 1)
+    rest = [queue.ask([i])[0] for i in range(2, 8)]
+    assert (queue.waiting, queue.running) == (6, 1)
     work.gate.set()
     assert [one.result(PATIENCE) for one in [*first, *rest]] == [2, 4, 6, 8, 10, 12, 14]
     assert work.batches == [[1], [2, 3, 4, 5], [6, 7]]
 
 
-def test_a_full_queue_takes_nothing_in(make: Callable[..., Desk[int]], work: Work) -> None:
-    desk = make(Limits(waiting=3, wait_seconds=PATIENCE), workers=1)
+def test_a_full_queue_takes_nothing_in(make: Callable[..., AdmissionQueue[int]], work: Work) -> None:
+    queue = make(Limits(waiting=3, wait_seconds=PATIENCE), workers=1)
     work.gate.clear()
-    taken = desk.ask([1])
+    taken = queue.ask([1])
     assert work.begun.acquire(timeout=PATIENCE)
-    taken += desk.ask([2]) + desk.ask([3]) + desk.ask([4])
+    taken += queue.ask([2]) + queue.ask([3]) + queue.ask([4])
     with pytest.raises(RefusedError) as refused:
-        desk.ask([5])
+        queue.ask([5])
     assert refused.value.status == 429
     assert refused.value.retry_after is not None
     assert "3 queries wait" in refused.value.line
     work.gate.set()
     assert [one.result(PATIENCE) for one in taken] == [2, 4, 6, 8]
-    assert desk.ask([6])[0].result(PATIENCE) == 12
+    assert queue.ask([6])[0].result(PATIENCE) == 12
 
 
-def test_a_wait_that_would_be_too_long(make: Callable[..., Desk[int]], work: Work) -> None:
-    desk = make(Limits(wait_seconds=2.0), workers=2, seconds=1.0)
+def test_a_wait_that_would_be_too_long(make: Callable[..., AdmissionQueue[int]], work: Work) -> None:
+    queue = make(Limits(wait_seconds=2.0), workers=2, seconds=1.0)
     work.gate.clear()
     for i in range(2):
-        desk.ask([i])
+        queue.ask([i])
         assert work.begun.acquire(timeout=PATIENCE)
     for i in range(2, 6):  # two are worked on, and four may wait: the next would wait for more than two seconds
-        desk.ask([i])
-    assert desk.expected_wait() > 2.0
+        queue.ask([i])
+    assert queue.expected_wait() > 2.0
     with pytest.raises(RefusedError, match="4 queries wait already"):
-        desk.ask([6])
+        queue.ask([6])
 
 
-def test_who_gives_up_is_not_worked_for(make: Callable[..., Desk[int]], work: Work) -> None:
-    desk = make(workers=1)
+def test_who_gives_up_is_not_worked_for(make: Callable[..., AdmissionQueue[int]], work: Work) -> None:
+    queue = make(workers=1)
     work.gate.clear()
-    first = desk.ask([1])
+    first = queue.ask([1])
     assert work.begun.acquire(timeout=PATIENCE)
-    second, third = desk.ask([2]), desk.ask([3])
+    second, third = queue.ask([2]), queue.ask([3])
     assert second[0].cancel()
     work.gate.set()
     assert (first[0].result(PATIENCE), third[0].result(PATIENCE)) == (2, 6)
     assert work.batches == [[1], [3]]
 
 
-def test_who_gave_up_takes_no_room(make: Callable[..., Desk[int]], work: Work) -> None:
-    desk = make(Limits(waiting=3, wait_seconds=PATIENCE), workers=1)
+def test_who_gave_up_takes_no_room(make: Callable[..., AdmissionQueue[int]], work: Work) -> None:
+    queue = make(Limits(waiting=3, wait_seconds=PATIENCE), workers=1)
     work.gate.clear()
-    desk.ask([1])
+    queue.ask([1])
     assert work.begun.acquire(timeout=PATIENCE)
-    tired = desk.ask([2, 3, 4])
+    tired = queue.ask([2, 3, 4])
     with pytest.raises(RefusedError):
-        desk.ask([5])
+        queue.ask([5])
     assert tired[0].cancel()
     assert tired[2].cancel()
-    assert desk.ask([5])
-    assert desk.waiting == 2
+    assert queue.ask([5])
+    assert queue.waiting == 2
 
 
-def test_of_each_request_one_job_in_turn(make: Callable[..., Desk[int]], work: Work) -> None:
-    desk = make(workers=1)
+def test_of_each_request_one_job_in_turn(make: Callable[..., AdmissionQueue[int]], work: Work) -> None:
+    queue = make(workers=1)
     work.gate.clear()
-    desk.ask([1])
+    queue.ask([1])
     assert work.begun.acquire(timeout=PATIENCE)
-    futures = desk.ask([20, 21, 22, 23]) + desk.ask([30]) + desk.ask([40, 41])
+    futures = queue.ask([20, 21, 22, 23]) + queue.ask([30]) + queue.ask([40, 41])
     work.gate.set()
     assert [one.result(PATIENCE) for one in futures] == [40, 42, 44, 46, 60, 80, 82]
     assert work.batches == [[1], [20], [30], [40], [21], [41], [22], [23]]
 
 
-def test_more_at_once_than_may_wait(make: Callable[..., Desk[int]], work: Work) -> None:
-    desk = make(Limits(waiting=3, wait_seconds=PATIENCE), workers=1)
+def test_more_at_once_than_may_wait(make: Callable[..., AdmissionQueue[int]], work: Work) -> None:
+    queue = make(Limits(waiting=3, wait_seconds=PATIENCE), workers=1)
     work.gate.clear()
-    desk.ask([1])
+    queue.ask([1])
     assert work.begun.acquire(timeout=PATIENCE)
-    desk.ask([2])
+    queue.ask([2])
     with pytest.raises(RefusedError):
-        desk.ask([3, 4, 5])
-    assert desk.ask([3, 4])
+        queue.ask([3, 4, 5])
+    assert queue.ask([3, 4])
 
 
-def test_a_failure_is_of_its_own_batch(make: Callable[..., Desk[int]]) -> None:
-    desk = make(workers=1)
-    bad, good = desk.ask([13]), desk.ask([14])
+def test_a_failure_is_of_its_own_batch(make: Callable[..., AdmissionQueue[int]]) -> None:
+    queue = make(workers=1)
+    bad, good = queue.ask([13]), queue.ask([14])
     with pytest.raises(ZeroDivisionError):
         bad[0].result(PATIENCE)
     assert good[0].result(PATIENCE) == 28
 
 
-def test_closing_answers_what_was_taken_in(make: Callable[..., Desk[int]], work: Work) -> None:
-    desk = make(workers=2)
+def test_closing_answers_what_was_taken_in(make: Callable[..., AdmissionQueue[int]], work: Work) -> None:
+    queue = make(workers=2)
     work.gate.clear()
-    futures = [desk.ask([i])[0] for i in range(20, 60)]
-    closing = threading.Thread(target=desk.close)
+    futures = [queue.ask([i])[0] for i in range(20, 60)]
+    closing = threading.Thread(target=queue.close)
     closing.start()
-    while desk.full() is None:
+    while queue.full() is None:
         time.sleep(0.001)
     with pytest.raises(RefusedError) as refused:
-        desk.ask([1])
+        queue.ask([1])
     assert refused.value.status == 503
     work.gate.set()
     assert [one.result(PATIENCE) for one in futures] == [2 * i for i in range(20, 60)]
