@@ -297,7 +297,7 @@ def _baselines(bench: _Bench, corpus: Corpus, cache: Path | None, note: Callable
             return
         made[label] = folder
         found = open_retriever(folder).search_batch(bench.dev.texts, 100)
-        note(label, [[hit.doc_id for hit in hits] for hits in found], describe(folder))
+        note(label, [[hit.id for hit in hits] for hits in found], describe(folder))
 
     for label, over in (("docids", "docids"), ("docids joined", "joined"), ("text + docids", "both"), (_BEST, "auto")):
         build(f"BM25, {label}", build_bm25, over=over)

@@ -63,7 +63,7 @@ def run(
     if not len(dev):
         raise CorpusError(f"{source.name} has no dev split: give a corpus with judged queries")
     systems: dict[str, Search] = {
-        PIXNAR: lambda text: [hit.doc_id for hit in index.search(text, k)],
+        PIXNAR: lambda text: [hit.id for hit in index.search(text, k)],
         "pixnar, docids alone": _docids_only(index, k),
     }
     for text in dev.texts[:100]:
@@ -149,7 +149,7 @@ def _rivals(index: Index, source: Corpus, k: int) -> dict[str, Search]:
 
 
 def _doc_ids(rival: Retriever, k: int, text: str) -> list[str]:
-    return [hit.doc_id for hit in rival.search(text, k)]
+    return [hit.id for hit in rival.search(text, k)]
 
 
 def _vectors(index: Index, source: Corpus) -> tuple[Entries, Floats]:

@@ -47,7 +47,7 @@ class Mix:
                 some = chance.sample(list(texts), 3)
                 self.requests.append((post("/search", {"query": some, "k": k}), index.search_batch(some, k)))
             elif kind < 0.97:
-                best = [hit.doc_id for hit in index.search(text, 2)]
+                best = [hit.id for hit in index.search(text, 2)]
                 wish = {"query": text, "k": k, "forbid": best}
                 self.requests.append((post("/search", wish), [index.search(text, k, forbid=best)]))
             else:
@@ -62,7 +62,7 @@ def right(reply: Reply, wanted: list[list[Hit]]) -> bool:
     return len(found) == len(wanted) and all(
         len(mine) == len(theirs)
         and all(
-            a[0] == b.doc_id and abs(a[1] - b.score) <= _SLACK * max(1, abs(b.score)) and a[2] == b.docid
+            a[0] == b.id and abs(a[1] - b.score) <= _SLACK * max(1, abs(b.score)) and a[2] == b.docid
             for a, b in zip(mine, theirs, strict=True)
         )
         for mine, theirs in zip(found, wanted, strict=True)

@@ -109,7 +109,7 @@ def trained(
     figures = measured(methods, x, best, repeats, say)
     for method in methods:
         found = ByMethod(index, method, best).search_batch(dev.texts, 100)
-        run = {one: [hit.doc_id for hit in hits] for one, hits in zip(dev.ids, found, strict=True)}
+        run = {one: [hit.id for hit in hits] for one, hits in zip(dev.ids, found, strict=True)}
         quality = summary(run, dev.qrels)
         figures[method.name] |= {name: quality[name] for name in ("MRR@10", "R@100")}
     shortlist, rows = index.ranker.shortlist, index.rows

@@ -69,17 +69,17 @@ def test_fit_and_search(index: pixnar.Index, home: Path) -> None:
 def test_changes_are_there_at_once_and_can_be_saved(index: pixnar.Index, tmp_path: Path) -> None:
     index.add("s3", "wholly other words")
     index.add("new", ["a newcomer"], title="New", metadata={"price": 99})
-    assert index.search("wholly other words")[0].doc_id == "s3"
-    assert index.search("a newcomer")[0].doc_id == "new"
+    assert index.search("wholly other words")[0].id == "s3"
+    assert index.search("a newcomer")[0].id == "new"
     index.save(tmp_path / "copy")
     with pytest.raises(PixnarError, match="exists: give a new folder"):
         index.save(tmp_path / "copy")
     index.remove("s3", ["wholly other words"])
     index.remove("new")
-    assert "new" not in {hit.doc_id for hit in index.search("a newcomer", k=50)}
+    assert "new" not in {hit.id for hit in index.search("a newcomer", k=50)}
     copy = pixnar.Index.load(tmp_path / "copy")
-    assert copy.search("a newcomer")[0].doc_id == "new"
-    assert copy.search("wholly other words")[0].doc_id == "s3"
+    assert copy.search("a newcomer")[0].id == "new"
+    assert copy.search("wholly other words")[0].id == "s3"
     assert copy.verify() > 0
 
 
@@ -198,7 +198,7 @@ def test_names_are_held_out_and_given_back(home: Path, tmp_path: Path) -> None:
     assert index.manifest["facts"]["held_out"] == len(held.held_out)
     assert index.manifest["dev"]["docids"]["MRR@10"] > 0
     for row in held.held_out[:5]:
-        assert index.search(row.docid, k=1)[0].doc_id == row.doc_id
+        assert index.search(row.docid, k=1)[0].id == row.doc_id
     plain = pixnar.fit(tmp_path / "corpus", tmp_path / "plain", hold_out=False, **quick(home))
     assert "held_out" not in plain.manifest["facts"]
     assert index.table.pairs == plain.table.pairs

@@ -46,7 +46,7 @@ def test_text_and_dev_queries(tmp_path: Path, encoder: Path) -> None:
     index = Index.load(tmp_path / "index")
     assert index.verify() > 5
     hit = index.search(queries[7].text, k=1)[0]
-    assert hit.doc_id == "d0007"
+    assert hit.id == "d0007"
     assert index.manifest["corpus"] == str(corpus)
 
 
@@ -60,7 +60,7 @@ def test_documents_and_nothing_else(tmp_path: Path, encoder: Path) -> None:
     assert any("no dev split" in line for line in said)
     assert os.listdir(corpus) == ["corpus.jsonl"]
     index = Index.load(tmp_path / "index")
-    found = [index.search(" ".join(document.text.split()[3:7]), k=1)[0].doc_id for document in documents]
+    found = [index.search(" ".join(document.text.split()[3:7]), k=1)[0].id for document in documents]
     wish = settings(encoder, fuse__text_vectors=0, naming__sentences=1, naming__phrases=9, train__steps=1)
     made(corpus, tmp_path / "other", wish, [])
     for name in ("bm25.pixnar", "docids/table.pixnar"):  # what the text says counts once, whatever the docids repeat

@@ -78,11 +78,11 @@ def test_search(index: Index, names: dict[str, set[str]]) -> None:
     assert [len(hits) for hits in many] == [7] * len(QUERIES)
     spelled = {normalize(text): named for text, named in names.items()}
     for query, hits in zip(QUERIES, many, strict=True):
-        assert len({hit.doc_id for hit in hits}) == 7
+        assert len({hit.id for hit in hits}) == 7
         assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-        assert all(isinstance(hit, Hit) and hit.doc_id in spelled[normalize(hit.docid)] for hit in hits)
+        assert all(isinstance(hit, Hit) and hit.id in spelled[normalize(hit.docid)] for hit in hits)
         alone = index.search(query, k=7)
-        assert [hit.doc_id for hit in alone] == [hit.doc_id for hit in hits]
+        assert [hit.id for hit in alone] == [hit.id for hit in hits]
         assert [hit.score for hit in alone] == pytest.approx([hit.score for hit in hits], abs=1e-4)
         assert index.search(query, k=3) == alone[:3]
     assert index.search_batch([]) == []
@@ -115,7 +115,7 @@ def test_sources(copy: Path) -> None:
         opened = Index.load(copy, sources=sources)
         there = [name for name in ("evidence", "bm25", "vectors") if getattr(opened.ranker, name) is not None]
         assert there == {"docids": [], "evidence": ["evidence"], "all": ["evidence", "bm25", "vectors"]}[sources]
-        ranked[sources] = [(hit.doc_id, hit.score) for hit in opened.search("rovek demor", 10)]
+        ranked[sources] = [(hit.id, hit.score) for hit in opened.search("rovek demor", 10)]
     assert ranked["docids"] != ranked["evidence"] != ranked["all"]
     with pytest.raises(PixnarError, match="choose one of docids, evidence, all"):
         Index.load(copy, sources="bm25")
@@ -144,24 +144,22 @@ def test_filters(index: Index) -> None:
     country = {f"d{i:02}": COUNTRIES[i % 3] for i in range(DOCUMENTS)}
     german = {doc_id for doc_id, name in country.items() if name == "de"}
     for query in QUERIES:
-        found = {hit.doc_id for hit in index.search(query, k=100, where='country = "de"')}
+        found = {hit.id for hit in index.search(query, k=100, where='country = "de"')}
         assert found == german
-        assert {hit.doc_id for hit in index.search(query, k=3, where='country = "de" and price < 7')} == {
+        assert {hit.id for hit in index.search(query, k=3, where='country = "de" and price < 7')} == {
             "d00",
             "d03",
             "d06",
         }
         some = ["d05", "d07", "d11", "nobody"]
-        assert {hit.doc_id for hit in index.search(query, k=10, allow=some)} == {"d05", "d07", "d11"}
-        assert {hit.doc_id for hit in index.search(query, k=100, forbid=some)} == country.keys() - set(some)
-        assert {hit.doc_id for hit in index.search(query, k=5, allow=some, forbid=["d07"], where="price > 5")} == {
-            "d11"
-        }
+        assert {hit.id for hit in index.search(query, k=10, allow=some)} == {"d05", "d07", "d11"}
+        assert {hit.id for hit in index.search(query, k=100, forbid=some)} == country.keys() - set(some)
+        assert {hit.id for hit in index.search(query, k=5, allow=some, forbid=["d07"], where="price > 5")} == {"d11"}
         assert len(index.search(query, k=5, where="price >= 10")) == 5  # k results where k exist
         assert index.search(query, k=5, allow=[]) == []
-        assert {hit.doc_id for hit in index.search(query, k=2, allow=iter(some))} <= {"d05", "d07", "d11"}
+        assert {hit.id for hit in index.search(query, k=2, allow=iter(some))} <= {"d05", "d07", "d11"}
     batch = index.search_batch(QUERIES, k=100, allow=iter(["d05", "d07"]))
-    assert [{hit.doc_id for hit in hits} for hits in batch] == [{"d05", "d07"}] * len(QUERIES)
+    assert [{hit.id for hit in hits} for hits in batch] == [{"d05", "d07"}] * len(QUERIES)
     with pytest.raises(PixnarError) as caught:
         index.search("balin", where="price <")
     assert "\n" not in str(caught.value)
@@ -172,27 +170,27 @@ def test_what_equals_a_docid_is_found_first(index: Index, names: dict[str, set[s
     texts = list(names)
     for text, hits in zip(texts, index.search_batch(texts, k=4), strict=True):
         wanted = names[text]
-        assert {hit.doc_id for hit in hits[: len(wanted)]} == wanted
+        assert {hit.id for hit in hits[: len(wanted)]} == wanted
         assert all(normalize(hit.docid) == normalize(text) for hit in hits[: len(wanted)])
         assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
         assert len(hits) == 4
     for text in texts[:6]:
         shouted = f"  {text.upper().replace(' ', '   ')} "
-        assert index.search(shouted, k=1)[0].doc_id in names[text]
+        assert index.search(shouted, k=1)[0].id in names[text]
 
 
 def test_what_equals_a_docid_and_a_filter(index: Index, names: dict[str, set[str]]) -> None:
     for text, wanted in names.items():
         hits = index.search(text, k=20, forbid=wanted)
-        assert not {hit.doc_id for hit in hits} & wanted
+        assert not {hit.id for hit in hits} & wanted
         assert len(hits) == DOCUMENTS - len(wanted)
         other = "d15" if "d15" not in wanted else "d16"
-        assert index.search(text, k=1, forbid=[other])[0].doc_id in wanted
-        assert index.search(text, k=1, where="price >= 0")[0].doc_id in wanted
+        assert index.search(text, k=1, forbid=[other])[0].id in wanted
+        assert index.search(text, k=1, where="price >= 0")[0].id in wanted
         for doc_id in wanted:
             first = index.search(text, k=1, allow=[other, doc_id])[0]
-            assert (first.doc_id, normalize(first.docid)) == (doc_id, normalize(text))
-            assert index.search(text, k=1, where=f"price != {int(doc_id[1:])}")[0].doc_id != doc_id
+            assert (first.id, normalize(first.docid)) == (doc_id, normalize(text))
+            assert index.search(text, k=1, where=f"price != {int(doc_id[1:])}")[0].id != doc_id
 
 
 def test_explain(index: Index, names: dict[str, set[str]]) -> None:
@@ -201,7 +199,7 @@ def test_explain(index: Index, names: dict[str, set[str]]) -> None:
         told = index.explain(query, k=3)
         assert json.loads(json.dumps(told)) == told
         assert told["query"] == normalize(query)
-        assert [hit["doc_id"] for hit in told["hits"]] == [hit.doc_id for hit in index.search(query, k=3)]
+        assert [hit["doc_id"] for hit in told["hits"]] == [hit.id for hit in index.search(query, k=3)]
         assert all(set(hit["sources"]) <= set(SOURCES) for hit in told["hits"])
         gains = [gain for _, gain in told["expected"]]
         assert gains == sorted(gains, reverse=True)
@@ -214,7 +212,7 @@ def test_a_shortlist_of_all_tokens_changes_nothing(home: Path) -> None:
     width = listed.ranker.shortlist.c.shape[1]
     listed.ranker.shortlist = Shortlist(np.ones((1, width), np.float32), np.arange(size, dtype=np.uint32)[None], 1)
     for one, other in zip(whole.search_batch(QUERIES), listed.search_batch(QUERIES), strict=True):
-        assert [hit.doc_id for hit in one] == [hit.doc_id for hit in other]
+        assert [hit.id for hit in one] == [hit.id for hit in other]
         assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other], abs=1e-4)
 
 
@@ -223,13 +221,13 @@ def test_new_documents_are_found(copy: Path, fused: bool) -> None:
     index = Index.load(with_fusion(copy, dict.fromkeys(SOURCES, 1.0) if fused else None))
     document = Document("new", "New", "", {"country": "de", "price": 99})
     index.table.add("new", ["balin stapol unheard of"], document)
-    assert index.search("Balin stapol unheard of", k=1)[0].doc_id == "new"
-    assert [hit.doc_id for hit in index.search("anything", where="price = 99")] == ["new"]
+    assert index.search("Balin stapol unheard of", k=1)[0].id == "new"
+    assert [hit.id for hit in index.search("anything", where="price = 99")] == ["new"]
     index.table.remove("d03")
-    assert "d03" not in {hit.doc_id for hit in index.search("anything", k=100)}
+    assert "d03" not in {hit.id for hit in index.search("anything", k=100)}
     again = Index.load(copy)  # a changed table is still a whole index
     again.verify()
-    assert again.search("balin stapol unheard of", k=1)[0].doc_id == "new"
+    assert again.search("balin stapol unheard of", k=1)[0].id == "new"
 
 
 def test_one_text_is_no_list_of_ids(index: Index) -> None:
@@ -451,7 +449,7 @@ def with_sizes(folder: Path) -> Path:
 
 def test_docids_of_an_index_change_by_its_folder(copy: Path) -> None:
     pixnar("add", copy, "new", "a quite new docid")
-    assert Index.load(copy).search("a quite new docid", k=1)[0].doc_id == "new"
+    assert Index.load(copy).search("a quite new docid", k=1)[0].id == "new"
     pixnar("remove", copy, "new")
-    assert "new" not in {hit.doc_id for hit in Index.load(copy).search("a quite new docid", k=DOCUMENTS)}
+    assert "new" not in {hit.id for hit in Index.load(copy).search("a quite new docid", k=DOCUMENTS)}
     fails("is no docid table", "add", copy.parent, "new", "a docid")

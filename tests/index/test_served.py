@@ -87,7 +87,7 @@ def test_the_same_answers_through_torch(index: Path, shortlist: bool) -> None:
     assert isinstance(native.ranker.scorer.head, HeadRows)
     assert isinstance(torch.ranker.scorer.head, TorchHead)
     for one, other in zip(native.search_batch(QUERIES), torch.search_batch(QUERIES), strict=True):
-        assert [hit.doc_id for hit in one] == [hit.doc_id for hit in other]
+        assert [hit.id for hit in one] == [hit.id for hit in other]
         assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other], abs=1e-3)
     assert torch.explain("balin", k=2)["hits"]
 

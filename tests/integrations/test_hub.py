@@ -81,7 +81,7 @@ def test_there_and_back(hub: StubHub, mine: Index) -> None:
     assert back.ranker.threads == 1
     assert back.verify() > 10
     assert back.search(QUERY, 20) == mine.search(QUERY, 20)
-    assert back.search("entirely new", 1)[0].doc_id == "new"
+    assert back.search("entirely new", 1)[0].id == "new"
 
 
 def test_the_card(hub: StubHub, mine: Index) -> None:
@@ -108,7 +108,7 @@ def test_pushing_again_replaces_what_was_ours(hub: StubHub, mine: Index) -> None
     up = hub.repositories["me/small"].commits[-1][1]
     assert up["LICENSE"] == b"of the owner"
     assert not [name for name in up if "000001" in name and "vocabulary" not in name]
-    assert Index.from_hub("me/small").search("entirely new", 1)[0].doc_id == "new"
+    assert Index.from_hub("me/small").search("entirely new", 1)[0].id == "new"
     old = Index.from_hub("me/small", revision=first)
     assert (old.folder / "docids" / "docids-000001.pixnar").exists()
 
@@ -133,7 +133,7 @@ def test_the_cache(hub: StubHub, mine: Index, tmp_path: Path) -> None:
         index.table.add("d", ["some docid"])
     own = Index.from_hub("me/small", local_dir=tmp_path / "own")
     own.table.add("d", ["some docid"])
-    assert Index.load(tmp_path / "own").search("some docid", 1)[0].doc_id == "d"
+    assert Index.load(tmp_path / "own").search("some docid", 1)[0].id == "d"
     hub.ill = True
     assert Index.from_hub("me/small").search(QUERY, 5) == index.search(QUERY, 5)  # from the cache
 

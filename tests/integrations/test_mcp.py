@@ -74,15 +74,15 @@ def test_a_conversation(home: Path, tmp_path: Path) -> None:
 
         found = (await told(session, "search", query="balin demor", k=3, where="price < 7"))["hits"]
         hits = index.search("balin demor", 3, where="price < 7")
-        assert [(one["doc_id"], one["docid"]) for one in found] == [(hit.doc_id, hit.docid) for hit in hits]
-        number = int(hits[0].doc_id[1:])
+        assert [(one["doc_id"], one["docid"]) for one in found] == [(hit.id, hit.docid) for hit in hits]
+        number = int(hits[0].id[1:])
         assert found[0]["title"] == f"Title {number}"
         assert found[0]["metadata"] == {"country": ("de", "fr", "it")[number % 3], "price": number}
         assert len((await told(session, "search", query="balin"))["hits"]) == 10
         assert (await told(session, "search", query="balin", threshold=1e9))["hits"] == []
 
         reasons = await told(session, "explain", query="balin demor", k=2)
-        assert [one["doc_id"] for one in reasons["hits"]] == [hit.doc_id for hit in index.search("balin demor", 2)]
+        assert [one["doc_id"] for one in reasons["hits"]] == [hit.id for hit in index.search("balin demor", 2)]
         assert reasons["hits"][0]["docids"]
         assert "docids" in reasons["hits"][0]["sources"]
         assert len(reasons["expected_phrases"]) == 8

@@ -62,7 +62,7 @@ def test_pipelines(index: Index) -> None:
     assert twice["score"].tolist() == pytest.approx((2 * once["score"]).tolist())
     both = (retriever % 3 | retriever % 5).transform(QUERIES)
     assert len(both) == 15
-    assert retriever.search("balin demor")["docno"].tolist() == [hit.doc_id for hit in index.search("balin demor", 20)]
+    assert retriever.search("balin demor")["docno"].tolist() == [hit.id for hit in index.search("balin demor", 20)]
     rewritten = (pt.apply.query(lambda row: row["query"] + " demor") >> retriever % 1).transform(QUERIES)
     assert rewritten["query_0"].tolist() == QUERIES["query"].tolist()
     assert rewritten["docno"].tolist() == [index.search(q + " demor", 1)[0].doc_id for q in QUERIES["query"]]
@@ -70,7 +70,7 @@ def test_pipelines(index: Index) -> None:
 
 
 def test_an_experiment(index: Index) -> None:
-    qrels = pd.DataFrame([["q1", index.search("balin demor", 1)[0].doc_id, 1]], columns=["qid", "docno", "label"])
+    qrels = pd.DataFrame([["q1", index.search("balin demor", 1)[0].id, 1]], columns=["qid", "docno", "label"])
     table = pt.Experiment([PixnarRetriever(index, 10)], QUERIES.iloc[:1], qrels, ["recip_rank"], names=["pixnar"])
     assert table["recip_rank"].tolist() == [1.0]
 
@@ -84,7 +84,7 @@ def test_a_baseline(folder: Path, tmp_path: Path) -> None:
     build_bm25(folder.parent / "corpus", tmp_path / "bm25", over="docids")
     baseline = open_baseline(tmp_path / "bm25")
     found = PixnarRetriever(baseline, 3).transform(QUERIES.iloc[:1])
-    assert found["docno"].tolist() == [hit.doc_id for hit in baseline.search("balin demor", 3)]
+    assert found["docno"].tolist() == [hit.id for hit in baseline.search("balin demor", 3)]
 
 
 def test_errors(index: Index) -> None:

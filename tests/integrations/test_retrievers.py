@@ -25,8 +25,8 @@ QUERY = "balin demor"
 def test_langchain(index: Index) -> None:
     retriever = LangChainRetriever(index=index, k=4)
     found, hits = retriever.invoke(QUERY), index.search(QUERY, 4)
-    assert [one.id for one in found] == [hit.doc_id for hit in hits]
-    number = int(hits[0].doc_id[1:])
+    assert [one.id for one in found] == [hit.id for hit in hits]
+    number = int(hits[0].id[1:])
     assert found[0].page_content == f"Title {number}"
     assert found[0].metadata == {
         "country": ("de", "fr", "it")[number % 3],
@@ -51,7 +51,7 @@ def test_langchain_options(index: Index) -> None:
     assert {one.id for one in asyncio.run(retriever.ainvoke(QUERY, where="price < 2"))} == {"d00", "d01"}
     least = index.search(QUERY, 3)[2].score
     above = LangChainRetriever(index=index, threshold=least).invoke(QUERY)
-    assert [one.id for one in above] == [hit.doc_id for hit in index.search(QUERY, threshold=least)]
+    assert [one.id for one in above] == [hit.id for hit in index.search(QUERY, threshold=least)]
     with pytest.raises(PixnarError, match="no document has the key 'colour'"):
         retriever.invoke(QUERY, where="colour = 1")
     with pytest.raises(ValidationError, match="greater than or equal to 1"):
@@ -61,14 +61,14 @@ def test_langchain_options(index: Index) -> None:
 def test_llamaindex(index: Index) -> None:
     retriever = LlamaIndexRetriever(index, k=4)
     found, hits = retriever.retrieve(QUERY), index.search(QUERY, 4)
-    assert [(one.node_id, one.score) for one in found] == [(hit.doc_id, hit.score) for hit in hits]
-    assert found[0].text == f"Title {int(hits[0].doc_id[1:])}"
+    assert [(one.node_id, one.score) for one in found] == [(hit.id, hit.score) for hit in hits]
+    assert found[0].text == f"Title {int(hits[0].id[1:])}"
     assert found[0].metadata["docid"] == hits[0].docid
     shown = found[0].node.get_content(MetadataMode.LLM)
     assert "country" in shown
     assert "score" not in shown
     again = asyncio.run(retriever.aretrieve(QueryBundle(QUERY)))
-    assert [one.node_id for one in again] == [hit.doc_id for hit in hits]
+    assert [one.node_id for one in again] == [hit.id for hit in hits]
 
 
 def test_llamaindex_options(index: Index) -> None:
@@ -81,7 +81,7 @@ def test_llamaindex_options(index: Index) -> None:
 
 @pytest.mark.parametrize("given", [dict, "a function"])
 def test_texts(index: Index, given: Any) -> None:
-    first, second = (hit.doc_id for hit in index.search(QUERY, 2))
+    first, second = (hit.id for hit in index.search(QUERY, 2))
     by_id = {first: "The whole text."}
     texts = by_id if given is dict else by_id.get
     contents = [one.page_content for one in LangChainRetriever(index=index, k=2, texts=texts).invoke(QUERY)]

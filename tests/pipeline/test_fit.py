@@ -253,7 +253,7 @@ def test_what_is_shipped_is_what_dev_wants(tmp_path: Path, corpus: Path, encoder
 def test_a_corpus_of_one_document(tmp_path: Path, encoder: Path) -> None:
     write_corpus(tmp_path / "corpus", [Document("d", "", "", {})], [DocidRow("d", "balin")], [], {})
     made(tmp_path / "corpus", tmp_path / "index", settings(encoder, train__negatives=2))
-    assert [hit.doc_id for hit in Index.load(tmp_path / "index").search("anything")] == ["d"]
+    assert [hit.id for hit in Index.load(tmp_path / "index").search("anything")] == ["d"]
 
 
 def test_lists_are_counted_once_without_a_dev_split(

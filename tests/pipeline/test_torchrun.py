@@ -53,7 +53,7 @@ def test_torchrun(tmp_path: Path) -> None:
     assert not (tmp_path / "two" / "work").exists()
     for query in ("balin demor", "finet gopol kurus", "lasta"):
         hits = [index.search(query, k=5) for index in (one, two)]
-        assert [hit.doc_id for hit in hits[0]] == [hit.doc_id for hit in hits[1]]
+        assert [hit.id for hit in hits[0]] == [hit.id for hit in hits[1]]
         assert [hit.score for hit in hits[1]] == pytest.approx([hit.score for hit in hits[0]], rel=1e-3)
     again = fitted(tmp_path, "two", torchrun)
     assert again.returncode != 0

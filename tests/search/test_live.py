@@ -124,8 +124,8 @@ def test_reopening_and_compacting_change_no_bit(home: Path, tmp_path: Path) -> N
     index.table.remove("d06")
     index.table.add("d06", ["balin again"])
     expected = answers(index)
-    assert {hit.doc_id for hit in expected[0][:2]} == {"new", "d03"}
-    assert "d05" not in {hit.doc_id for hit in expected[1]}
+    assert {hit.id for hit in expected[0][:2]} == {"new", "d03"}
+    assert "d05" not in {hit.id for hit in expected[1]}
     assert answers(Index.load(tmp_path / "index")) == expected
     index.table.compact()
     assert answers(index) == expected
@@ -193,10 +193,10 @@ def test_searches_do_not_wait_for_a_change(home: Path, tmp_path: Path, changed_b
         change.result(30)
     assert gate.sizes == [64, 64, 2 + changed_before]
     after = answers(index)
-    assert {hit.doc_id for hit in after[0][:5]} <= {doc_id for doc_id, _ in many}
-    assert all(hit.doc_id != "d05" for hits in after for hit in hits)
+    assert {hit.id for hit in after[0][:5]} <= {doc_id for doc_id, _ in many}
+    assert all(hit.id != "d05" for hits in after for hit in hits)
     assert index.table.refresh()
-    assert "elsewhere" in {hit.doc_id for hit in index.search(QUERY, k=200)}
+    assert "elsewhere" in {hit.id for hit in index.search(QUERY, k=200)}
     assert answers(index) == answers(Index.load(tmp_path / "index"))
 
 
@@ -234,7 +234,7 @@ def test_a_change_that_cannot_be_prepared_is_made(home: Path, tmp_path: Path) ->
     with pytest.raises(OSError, match="no memory"):
         index.table.add("new", [ADDED])
     assert index.table.named(index.table.encode(ADDED)) == ["new"]
-    assert "new" in {hit.doc_id for hit in Index.load(tmp_path / "index").search(QUERY)}
+    assert "new" in {hit.id for hit in Index.load(tmp_path / "index").search(QUERY)}
 
 
 def test_a_process_that_is_killed_leaves_every_source_whole(home: Path, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_hit_says_what_it_is(server: ServeProcess, library: Index) -> None:
 def test_wishes(server: ServeProcess, library: Index) -> None:
     text = "balin demor"
     first = library.search(text, 3)
-    some = [hit.doc_id for hit in first]
+    some = [hit.id for hit in first]
     assert hits(search(server, query=text, where='country = "de"')["results"][0]) == list(
         map(tuple, library.search(text, where='country = "de"'))
     )
@@ -279,10 +279,10 @@ def test_live_changes(copy: Path, tmp_path: Path) -> None:
         assert reply.json()["documents"] == 41
         found = search(server, query="balin of the east", where="price = 99")["results"][0]["hits"]
         assert [(hit["doc_id"], hit["title"]) for hit in found] == [("new", "New")]
-        assert Index.load(copy).search("balin of the east", 1)[0].doc_id == "new"  # on disk, too
+        assert Index.load(copy).search("balin of the east", 1)[0].id == "new"  # on disk, too
         hits = search(server, query="east of balin", k=50)["results"][0]["hits"]  # no docid: what all sources say of it
         whole = Index.load(copy).search("east of balin", 50)
-        assert [(hit["doc_id"], hit["score"]) for hit in hits] == [(hit.doc_id, hit.score) for hit in whole]
+        assert [(hit["doc_id"], hit["score"]) for hit in hits] == [(hit.id, hit.score) for hit in whole]
         assert "new" in {hit["doc_id"] for hit in hits[:3]}
         again = {"documents": [{"doc_id": "new", "docids": ["demor again"]}]}
         httpx.post(url, json=again, headers={"Authorization": f"bearer {KEY}"}).raise_for_status()
@@ -349,7 +349,7 @@ def test_a_device_answers_in_batches(home: Path) -> None:
             replies = list(pool.map(lambda text: (text, search(server, query=text, k=3)["results"][0]), texts))
         for text, result in replies:
             for mine, theirs in zip(hits(result), there.search(text, 3), strict=True):
-                assert mine[0] == theirs.doc_id
+                assert mine[0] == theirs.id
                 assert mine[1] == pytest.approx(theirs.score, abs=1e-4)
         figures = httpx.get(f"{server.address}/metrics").text
         alone = float(re.search(r'pixnar_batch_queries_bucket{le="1.0"} (\S+)', figures)[1])  # type: ignore[index]

@@ -116,13 +116,13 @@ def refuse(folder: Path, options: Mapping[str, object]) -> None:
 
 def _tell(query: str, hits: list[Hit], as_json: bool, corrected: str | None = None) -> None:
     if as_json:
-        told = {"query": query, "corrected": corrected, "hits": [hit._asdict() for hit in hits]}
+        told = {"query": query, "corrected": corrected, "hits": [{**hit.facts(), "title": hit.title} for hit in hits]}
         print(json.dumps(told, ensure_ascii=False))
         return
     if corrected is not None:
         print(f"searching for: {corrected} (instead of: {query}; --no-spelling searches as typed)")
     for place, hit in enumerate(hits, 1):
-        print(f"{place:>3}  {hit.score:8.3f}  {hit.doc_id:<20} {hit.docid}")
+        print(f"{place:>3}  {hit.score:8.3f}  {hit.id:<20} {hit.docid}")
     if not hits:
         print("nothing found")
 

@@ -391,7 +391,7 @@ class ShardedShelf:
     def _told(self, told: ToldHit) -> dict[str, Any]:
         table = self.index.index.table
         tokens = [table.vocabulary.token(v) for v in table.encode(told.hit.docid)] if told.hit.docid else []
-        return {**told.hit._asdict(), "tokens": tokens, "title": told.title, "metadata": told.metadata}
+        return {**told.hit.facts(), "tokens": tokens, "title": told.title, "metadata": told.metadata}
 
     def _warm_up(self) -> None:
         took = []

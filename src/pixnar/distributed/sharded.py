@@ -123,7 +123,7 @@ class Sharded:
         """The k best documents; see `Index.search`."""
         asked = SearchOptions(k=k, **options)
         prepared = self.index.queries([query], asked.spelling)[0]
-        return [one.hit for one in self.answered(prepared, asked)]
+        return [one.hit._replace(title=one.title) for one in self.answered(prepared, asked)]
 
     def answered(self, query: Query, options: SearchOptions, lap: Stopwatch | None = None) -> list[ToldHit]:
         """The best documents of a query, and what is known of them."""

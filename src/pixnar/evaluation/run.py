@@ -114,7 +114,7 @@ def _measured(
     for start in range(0, len(queries), _BATCH):
         ids = queries.ids[start : start + _BATCH]
         found = retriever.search_batch(queries.texts[start : start + _BATCH], depth)
-        run |= {one: [(hit.doc_id, hit.score) for hit in hits] for one, hits in zip(ids, found, strict=True)}
+        run |= {one: [(hit.id, hit.score) for hit in hits] for one, hits in zip(ids, found, strict=True)}
         if progress:
             progress(words, len(run), len(queries))
     _, figures = per_query(run, queries.judgements, measures)

@@ -224,11 +224,11 @@ class Index:
         vocabulary are corrected; without it the index does what `fit` decided on dev.
         """
         if isinstance(query, str):
-            return self.searcher.search([query], SearchOptions(k=k, **options))[0]
-        return self.searcher.search(query, SearchOptions(k=k, **options))
+            return self.searcher.search([query], SearchOptions(k=k, titles=True, **options))[0]
+        return self.searcher.search(query, SearchOptions(k=k, titles=True, **options))
 
     def search_batch(self, queries: Sequence[str], k: int = 10, **options: Unpack[SearchKeywords]) -> list[list[Hit]]:
-        """The k best documents of each query; see `search`."""
+        """The k best documents of each query, without their titles; for the options see `search`."""
         if isinstance(queries, str):
             raise TypeError("search_batch takes a list of queries; for one query use search")
         return self.searcher.search(queries, SearchOptions(k=k, **options))

@@ -37,7 +37,7 @@ class PixnarRetriever(BaseRetriever):
     ) -> list[Document]:
         wanted = {"k": self.k, "where": self.where, "threshold": self.threshold} | options
         found = passages(self.index, self.index.search(query, **wanted), self.texts)
-        return [Document(id=one.hit.doc_id, page_content=one.text, metadata=one.facts()) for one in found]
+        return [Document(id=one.hit.id, page_content=one.text, metadata=one.facts()) for one in found]
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun | None = None, **options: Any

@@ -47,7 +47,7 @@ class PixnarRetriever(BaseRetriever):
         return [
             NodeWithScore(
                 node=TextNode(
-                    id_=one.hit.doc_id,
+                    id_=one.hit.id,
                     text=one.text,
                     metadata=one.facts(),
                     excluded_llm_metadata_keys=hidden,

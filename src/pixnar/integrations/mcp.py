@@ -122,7 +122,8 @@ class Tools:
         """Find the k best documents, with titles and metadata."""
         self._index.table.refresh()
         found = passages(self._index, self._index.search(query, k, where=where, threshold=threshold))
-        return Answer(hits=[Found(**one.hit._asdict(), title=one.title, metadata=one.metadata) for one in found])
+        rows = [{**one.hit.facts(), "title": one.title, "metadata": one.metadata} for one in found]
+        return Answer(hits=[Found.model_validate(row) for row in rows])
 
     @_told
     def explain(
@@ -134,7 +135,7 @@ class Tools:
         """Tell why a search finds what it finds: phrases the model expects, docids and sources of every document."""
         self._index.table.refresh()
         told = self._index.explain(query, k, where=where)
-        titles = {one.hit.doc_id: one.title for one in passages(self._index, self._index.search(query, k, where=where))}
+        titles = {one.hit.id: one.title for one in passages(self._index, self._index.search(query, k, where=where))}
         return Explanation(
             phrases_of_the_query=told["own"],
             expected_phrases=[token for token, _ in told["expected"][:_TOKENS]],

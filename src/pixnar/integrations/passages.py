@@ -21,7 +21,7 @@ class Passage(NamedTuple):
 
     def facts(self) -> dict[str, Any]:
         """The document's metadata, and over it `doc_id`, `score`, `docid` and, if there is one, `title`."""
-        found = {**self.metadata, "doc_id": self.hit.doc_id, "score": self.hit.score, "docid": self.hit.docid}
+        found = {**self.metadata, "doc_id": self.hit.id, "score": self.hit.score, "docid": self.hit.docid}
         return found | {"title": self.title} if self.title else found
 
 
@@ -29,9 +29,9 @@ def passages(index: Index, hits: Iterable[Hit], texts: Texts | None = None) -> l
     """Hits with their texts: the one that `texts` has, else the title, else the docid, else the id."""
     some = list(hits)
     found = []
-    for hit, document in zip(some, index.table.described([hit.doc_id for hit in some]), strict=True):
+    for hit, document in zip(some, index.table.described([hit.id for hit in some]), strict=True):
         if document is not None:  # it may have been removed since it was found
-            text = _text(texts, hit.doc_id) or document.title or hit.docid or hit.doc_id
+            text = _text(texts, hit.id) or document.title or hit.docid or hit.id
             found.append(Passage(hit, text, document.title, document.metadata))
     return found
 

@@ -44,7 +44,7 @@ class PixnarRetriever(pt.Transformer):
         found = self.index.search_batch(queries, self.num_results, **self._options()) if queries else []
         rows = [place for place, hits in enumerate(found) for _ in hits]
         told = [
-            (hit.doc_id, float(hit.score), rank, hit.docid)
+            (hit.id, float(hit.score), rank, hit.docid)
             for hits in found
             for rank, hit in enumerate(hits, pt.model.FIRST_RANK)
         ]

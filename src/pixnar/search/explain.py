@@ -65,19 +65,19 @@ def _hits(
     equal = set(searcher.named(query))
     told = []
     for hit in hits:
-        docids, document = sums.document(hit.doc_id)
+        docids, document = sums.document(hit.id)
         parts, values = [], {}
         if found is None and document is not None:
             parts, values = alone(document["score"]), {DOCIDS: document["score"]}
-        elif found is not None and (i := place.get(hit.doc_id)) is not None:
+        elif found is not None and (i := place.get(hit.id)) is not None:
             parts = added[i]
             values = {name: float(column[i]) for name, column in found.columns.items()}
         told.append(
             {
-                "doc_id": hit.doc_id,
+                "doc_id": hit.id,
                 "score": hit.score,
                 "docid": hit.docid,
-                "placed": "equal" if hit.doc_id in equal else None,
+                "placed": "equal" if hit.id in equal else None,
                 "parts": parts,
                 "document": document,
                 "docids": docids,

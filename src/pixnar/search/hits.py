@@ -9,11 +9,19 @@ Order = Literal["slots", "any", "assigned"]
 
 
 class Hit(NamedTuple):
-    """A document that was found, its score, and the docid that speaks best for it; empty where none does."""
+    """A document that was found: its id, its score, the docid that speaks best for it, and its title.
 
-    doc_id: str
+    The docid is empty where none speaks for it, and the title where there is none or it was not asked for.
+    """
+
+    id: str
     score: float
     docid: str
+    title: str = ""
+
+    def facts(self) -> dict[str, str | float]:
+        """Id, score and docid by the names that JSON answers give them."""
+        return {"doc_id": self.id, "score": self.score, "docid": self.docid}
 
 
 class Generated(NamedTuple):

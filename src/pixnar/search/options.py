@@ -28,6 +28,7 @@ class SearchOptions:
     where: str | Filter | None = None
     beam: int = 0
     spelling: bool | None = None
+    titles: bool = False  # hits have the titles of their documents
 
     def __post_init__(self) -> None:
         for name in ("allow", "forbid"):

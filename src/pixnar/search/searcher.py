@@ -104,8 +104,13 @@ class Searcher:
         if named and options.k:
             rows = named_first(rows, named, self.ranker.table.encode(query.text), options.k)
         kept = [row for row in rows if options.threshold is None or row.score >= options.threshold]
-        spellings = self.ranker.table.spellings([row.tokens for row in kept])
-        return [Hit(row.doc_id, row.score, text) for row, text in zip(kept, spellings, strict=True)]
+        table = self.ranker.table
+        docids, titles = table.spellings([row.tokens for row in kept]), [""] * len(kept)
+        if options.titles:
+            documents = table.described([row.doc_id for row in kept])
+            titles = [document.title if document else "" for document in documents]
+        rest = zip(kept, docids, titles, strict=True)
+        return [Hit(row.doc_id, row.score, docid, title) for row, docid, title in rest]
 
     def named(self, query: Query) -> list[str]:
         """The documents that a query names word by word."""

@@ -71,8 +71,8 @@ def _answer(index: Index, job: Job, query: Query | None, lap: Stopwatch) -> byte
 def _hits(index: Index, hits: Sequence[Hit]) -> list[dict[str, Any]]:
     """Hits with tokens, title and metadata; empty for a document that was removed a moment ago."""
     table, shown = index.table, []
-    for hit, document in zip(hits, table.described([hit.doc_id for hit in hits]), strict=True):
+    for hit, document in zip(hits, table.described([hit.id for hit in hits]), strict=True):
         tokens = [table.vocabulary.token(v) for v in table.encode(hit.docid)] if hit.docid else []
         title, metadata = (document.title, document.metadata) if document else ("", {})
-        shown.append({**hit._asdict(), "tokens": tokens, "title": title, "metadata": metadata})
+        shown.append({**hit.facts(), "tokens": tokens, "title": title, "metadata": metadata})
     return shown

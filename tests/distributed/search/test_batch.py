@@ -65,7 +65,7 @@ def test_spelling(home: Path, tmp_path: Path) -> None:
         search_file(home / "index", tmp_path / "queries.jsonl", out, Wish(k=5, spelling=spelling), threads=1)
         rows = [json.loads(line) for line in out.read_text().splitlines()]
         found = index.search("balni demmor", 5, spelling=spelling)
-        assert [(row["doc_id"], row["score"]) for row in rows] == [(hit.doc_id, hit.score) for hit in found]
+        assert [(row["doc_id"], row["score"]) for row in rows] == [(hit.id, hit.score) for hit in found]
 
 
 class Weak:

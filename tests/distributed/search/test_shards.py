@@ -73,7 +73,7 @@ def test_live_changes(home: Path, texts: list[str], tmp_path: Path) -> None:
         for text in [*spelled, *texts[::15], texts[-2]]:
             for one in ({"k": 7}, {"k": 7, "where": 'shelf = "high" or price < 9'}):
                 assert parts.search(text, **one) == whole.search(text, **one)
-    assert "new1" in {hit.doc_id for hit in whole.search(docid, 5)}
+    assert "new1" in {hit.id for hit in whole.search(docid, 5)}
 
 
 def test_spelling(home: Path, texts: list[str], tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_cut_that_is_replaced_while_in_use(home: Path, cuts: Path, tmp_path: P
         Part.open(shards, 0)
     with pytest.raises(PixnarError, match="cut again since"):
         Sharded.open(tmp_path / "shards", cut=shards.cut)
-    assert Sharded.open(tmp_path / "shards").search("balin dwalin", 1)[0].doc_id == "new"
+    assert Sharded.open(tmp_path / "shards").search("balin dwalin", 1)[0].id == "new"
 
 
 def test_a_document_is_added_to_its_part_only(home: Path, tmp_path: Path) -> None:
@@ -199,8 +199,8 @@ def test_a_document_is_added_to_its_part_only(home: Path, tmp_path: Path) -> Non
     fails("belongs to part 1", "add", shards.parts[0], other, "balin dwalin")
     assert pixnar("add", shards.parts[1], other, "balin dwalin").returncode == 0
     parts = Sharded.open(tmp_path / "shards")
-    assert {mine, other} <= {hit.doc_id for hit in parts.search("balin dwalin", 5)}
-    assert {mine, other}.isdisjoint(hit.doc_id for hit in parts.search("balin dwalin", 50, forbid=[mine, other]))
+    assert {mine, other} <= {hit.id for hit in parts.search("balin dwalin", 5)}
+    assert {mine, other}.isdisjoint(hit.id for hit in parts.search("balin dwalin", 50, forbid=[mine, other]))
     tables = [shards.table(number) for number in (1, 0, 2)]
     with pytest.raises(PixnarError, match="in their order"):
         change(tables, remove_documents=[mine])
@@ -222,14 +222,14 @@ def test_parts_rank_by_the_composed_score_as_the_whole_does(home: Path, texts: l
                 assert cut.search(text, 7) == whole.search(text, 7)
             for doc_id, tokens in added:  # longer or shorter than any that the factors were made for
                 text = whole.table.spellings([tokens])[0]
-                assert doc_id in {hit.doc_id for hit in whole.search(text, 3)}
+                assert doc_id in {hit.id for hit in whole.search(text, 3)}
                 assert cut.search(text, 3) == whole.search(text, 3)
 
     same()
     table = DocidTable.open(tmp_path / "index" / DOCIDS)
     words = sorted({word for text in texts for word in text.split()})
     added += [(f"new{i}", table.encode(" ".join(words[i : i + n]))) for i, n in enumerate((1, 2, 5, 9))]
-    gone = Index.load(tmp_path / "index").search(texts[0], 1)[0].doc_id
+    gone = Index.load(tmp_path / "index").search(texts[0], 1)[0].id
     table.change(add=added, remove_documents=[gone])
     change([shards.table(number) for number in range(PARTS)], add=added, remove_documents=[gone])
     same()
@@ -249,11 +249,11 @@ def test_a_part_is_an_index(home: Path, texts: list[str]) -> None:
     for folder in Shards.open(home / "shards").parts:
         part = Index.load(folder, sources="docids")
         assert part.verify() > 5
-        scores = {hit.doc_id: hit.score for hit in whole.search(texts[0], 100)}
+        scores = {hit.id: hit.score for hit in whole.search(texts[0], 100)}
         mine = part.search(texts[0], 100)
         assert mine
-        assert all(scores[hit.doc_id] == hit.score for hit in mine)
-        seen |= {hit.doc_id for hit in mine}
+        assert all(scores[hit.id] == hit.score for hit in mine)
+        seen |= {hit.id for hit in mine}
     assert seen == set(scores)
 
 

@@ -176,7 +176,7 @@ def test_what_is_served_is_what_was_kept(home: Path, tmp_path: Path) -> None:
     assert run["best"] > run["start"]
     dev = read_queries(open_corpus(home / "corpus"), "dev")
     hits = open_retriever(tmp_path / "b").search_batch(dev.texts)
-    assert mrr_at([[hit.doc_id for hit in row] for row in hits], dev.relevant) == pytest.approx(run["best"], abs=0.02)
+    assert mrr_at([[hit.id for hit in row] for row in hits], dev.relevant) == pytest.approx(run["best"], abs=0.02)
     manifest = json.loads((tmp_path / "b" / "manifest.json").read_text())
     assert manifest["options"]["tuning"]["steps"] == 40
     assert manifest["facts"]["fine_tuning"] == run

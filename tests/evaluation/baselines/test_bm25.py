@@ -41,10 +41,10 @@ def test_scores_are_those_of_our_own(corpus: Path, over: str) -> None:
     for query in [*QUERIES, "title", "title text some", "zebra", "", "?"]:
         scores = own.score(query)
         rows = np.flatnonzero(scores > 0)
-        wanted = {hit.doc_id: hit.score for hit in entries.ranked(rows, scores[rows], 1000)}
+        wanted = {hit.id: hit.score for hit in entries.ranked(rows, scores[rows], 1000)}
         hits = made.search(query, 1000)
-        assert {hit.doc_id: hit.score for hit in hits} == pytest.approx(wanted, rel=1e-4)
-        assert hits == sorted(hits, key=lambda hit: (-hit.score, hit.doc_id))
+        assert {hit.id: hit.score for hit in hits} == pytest.approx(wanted, rel=1e-4)
+        assert hits == sorted(hits, key=lambda hit: (-hit.score, hit.id))
         assert made.search(query, 7) == hits[:7]
         assert all((hit.docid != "") == (over == "docids") for hit in hits)
         found_some += len(hits)
@@ -66,7 +66,7 @@ def test_dev_selects_k1_and_b(tmp_path: Path) -> None:
     for k1 in K1_GRID:
         for b in B_GRID:
             found = Bm25Retriever.build(source, "joined", k1=k1, b=b).search_batch(dev.texts)
-            figures[k1, b] = mrr_at([[hit.doc_id for hit in row] for row in found], dev.relevant)
+            figures[k1, b] = mrr_at([[hit.id for hit in row] for row in found], dev.relevant)
     assert len(set(figures.values())) > 5
     chosen = Bm25Retriever.build(source, "joined", dev=dev)
     assert figures[chosen.k1, chosen.b] == pytest.approx(max(figures.values()))
@@ -86,13 +86,13 @@ def test_words_are_those_of_an_index(tmp_path: Path) -> None:
     )
     made = Bm25Retriever.build(open_corpus(tmp_path))
     for query, wanted in (("all", "a"), ("c", "ab"), ("überraschung", "c"), ("字", "c"), ("print_all", "a")):
-        assert sorted(hit.doc_id for hit in made.search(query)) == list(wanted)
+        assert sorted(hit.id for hit in made.search(query)) == list(wanted)
 
 
 def test_a_docid_may_name_several_documents(corpus: Path) -> None:
     row = json.loads((corpus / "docids.jsonl").read_text().splitlines()[0])
     hits = Bm25Retriever.build(open_corpus(corpus)).search(row["docid"].upper(), 5)
-    assert [(hit.doc_id, hit.docid) for hit in hits[:2]] == [("d00", row["docid"]), ("d01", row["docid"])]
+    assert [(hit.id, hit.docid) for hit in hits[:2]] == [("d00", row["docid"]), ("d01", row["docid"])]
     assert hits[0].score == hits[1].score > hits[2].score
 
 
@@ -106,7 +106,7 @@ def test_as_deep_as_it_takes(tmp_path: Path) -> None:
     ]
     (tmp_path / "docids.jsonl").write_text("".join(json.dumps({"_id": a, "docid": b}) + "\n" for a, b in rows))
     made = Bm25Retriever.build(open_corpus(tmp_path))
-    assert [hit.doc_id for hit in made.search("tea", 5)] == ["00", "01", "02", "03", "04"]
+    assert [hit.id for hit in made.search("tea", 5)] == ["00", "01", "02", "03", "04"]
     assert len(made.search("tea", 100)) == 12
     assert made.search("tea", 0) == []
 
@@ -124,7 +124,7 @@ def test_saved_and_opened(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(PixnarError, match="holds a baseline"):
         build_bm25(corpus, folder)
     build_bm25(corpus, folder, over="text", overwrite=True)
-    assert [hit.doc_id for hit in open_retriever(folder).search("title text", 2)] == ["d00", "d01"]
+    assert [hit.id for hit in open_retriever(folder).search("title text", 2)] == ["d00", "d01"]
     assert list(tmp_path.iterdir()) == [folder]
 
 

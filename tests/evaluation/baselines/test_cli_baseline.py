@@ -136,7 +136,7 @@ def test_clover_differs_from_phrases_in_its_vocabulary(home: Path) -> None:
     assert (index.manifest["facts"]["softmax"], index.manifest["facts"]["vocabulary_kind"]) == ("ranking", "wordpiece")
     assert index.ranker.scorer.rule.copy == 0.0
     dev = read_queries(open_corpus(home / "corpus"), "dev")
-    found = [[hit.doc_id for hit in row] for row in index.search_batch(dev.texts)]
+    found = [[hit.id for hit in row] for row in index.search_batch(dev.texts)]
     assert mrr_at(found, dev.relevant) > 0.3  # solved rows know the docids before any step; by chance 0.15
 
 

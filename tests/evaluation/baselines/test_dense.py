@@ -74,9 +74,9 @@ def test_documents_by_all_their_entries(
         wanted = slow(entries, near.tolist(), opened.aggregate)
         best = sorted(wanted.values(), reverse=True)[:7]
         assert [hit.score for hit in hits] == pytest.approx(best, abs=2e-4)
-        assert [hit.score for hit in hits] == pytest.approx([wanted[hit.doc_id] for hit in hits], abs=2e-4)
+        assert [hit.score for hit in hits] == pytest.approx([wanted[hit.id] for hit in hits], abs=2e-4)
         for hit in hits:
-            number = list(entries.doc_ids).index(hit.doc_id)
+            number = list(entries.doc_ids).index(hit.id)
             rows = [
                 row
                 for row in range(len(entries))
@@ -97,7 +97,7 @@ def test_dev_selects_the_aggregate(home: Path, tmp_path: Path) -> None:
         scale = one.scale if one.kind == "logsumexp" else 0.0
         build_dense(home / "corpus", tmp_path / str(i), aggregate=one.kind, scale=scale, **shared)
         found = open_retriever(tmp_path / str(i)).search_batch(dev.texts)
-        ranks = reciprocal_ranks([[hit.doc_id for hit in row] for row in found], dev.relevant, 10)
+        ranks = reciprocal_ranks([[hit.id for hit in row] for row in found], dev.relevant, 10)
         figures[one] = float(ranks.mean())
     assert len(set(figures.values())) > 2  # there is something to choose
     chosen = open_retriever(tmp_path / "auto")
@@ -121,11 +121,11 @@ def test_the_best_of_all_inner_products(home: Path, over: str) -> None:
     for query, vector, hits in zip(QUERIES, encoder.embed(QUERIES), opened.search_batch(QUERIES, 10), strict=True):
         wanted = entries.ranked(np.arange(len(texts)), vectors @ vector, 10)
         assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in wanted], abs=1e-4)
-        assert {hit.doc_id for hit in hits[:5]} <= {hit.doc_id for hit in wanted}
-        assert [hit.doc_id for hit in opened.search(query, 10)] == [hit.doc_id for hit in hits]
+        assert {hit.id for hit in hits[:5]} <= {hit.id for hit in wanted}
+        assert [hit.id for hit in opened.search(query, 10)] == [hit.id for hit in hits]
         assert all((hit.docid != "") == (over == "docids") for hit in hits)
     assert len(opened.search("balin", 1000)) == 50  # every document, however deep
-    assert len({hit.doc_id for hit in opened.search("balin", 49)}) == 49
+    assert len({hit.id for hit in opened.search("balin", 49)}) == 49
     assert opened.search("balin", 0) == []
     assert opened.search_batch([]) == []
 
@@ -135,7 +135,7 @@ def test_a_query_that_is_a_docid_finds_all_it_names(home: Path) -> None:
     for row in range(0, len(texts), 17):
         named = {entries.doc_ids[i] for i in entries.documents[entries.offsets[row] : entries.offsets[row + 1]]}
         hits = open_retriever(home / "docids").search(texts[row].upper(), len(named))
-        assert {hit.doc_id for hit in hits} == named
+        assert {hit.id for hit in hits} == named
         assert hits[0].score == pytest.approx(1, abs=1e-3)
 
 

@@ -67,7 +67,7 @@ def opened(folder: Path) -> HybridRetriever:
 
 def everything(hybrid: HybridRetriever, query: str) -> tuple[dict[str, float], dict[str, float]]:
     """What both sides say of all documents they find."""
-    sides = ({hit.doc_id: hit.score for hit in side.search(query, 1000)} for side in (hybrid.dense, hybrid.bm25))
+    sides = ({hit.id: hit.score for hit in side.search(query, 1000)} for side in (hybrid.dense, hybrid.bm25))
     dense, bm25 = sides
     lowest = min(dense.values())
     return {doc_id: dense.get(doc_id, lowest) for doc_id in {*dense, *bm25}}, bm25
@@ -92,8 +92,8 @@ def test_scores_are_those_of_both_sides(home: Path, fusion: str) -> None:
             by_words = {doc_id: 1 / (how.constant + second[doc_id]) if doc_id in second else 0.0 for doc_id in dense}
             wanted = {doc_id: 1 / (how.constant + first[doc_id]) + by_words[doc_id] for doc_id in dense}
         hits = hybrid.search(query, 100)
-        assert {hit.doc_id: hit.score for hit in hits} == pytest.approx(wanted, abs=1e-4)
-        assert hits == sorted(hits, key=lambda hit: (-hit.score, hit.doc_id))
+        assert {hit.id: hit.score for hit in hits} == pytest.approx(wanted, abs=1e-4)
+        assert hits == sorted(hits, key=lambda hit: (-hit.score, hit.id))
         assert hybrid.search(query, 3) == hits[:3]
     assert hybrid.search_batch(QUERIES, 5) == [hybrid.search(query, 5) for query in QUERIES]
     assert (hybrid.search("balin", 0), hybrid.search_batch([])) == ([], [])
@@ -109,8 +109,8 @@ def test_each_side_scores_what_the_other_proposes(home: Path) -> None:
     seen = 0
     for query in QUERIES:
         dense, bm25 = everything(both, query)
-        proposed = {both.dense.search(query, 1)[0].doc_id, both.bm25.search(query, 1)[0].doc_id}
-        found = {hit.doc_id: hit.score for hit in hybrid.search(query, 1)}
+        proposed = {both.dense.search(query, 1)[0].id, both.bm25.search(query, 1)[0].id}
+        found = {hit.id: hit.score for hit in hybrid.search(query, 1)}
         scores = {doc_id: dense[doc_id] + 0.3 * bm25.get(doc_id, 0.0) for doc_id in proposed}
         assert found == pytest.approx({max(scores, key=scores.__getitem__): max(scores.values())}, abs=1e-4)
         seen += len(proposed) == 2
@@ -121,7 +121,7 @@ def test_a_document_of_one_side_is_found(home: Path) -> None:
     hybrid = opened(home / "weights")
     assert "d99" not in hybrid.dense.entries.doc_ids
     hybrid.fusion = WeightedSum(1.0, 1.0)
-    (hit,) = [hit for hit in hybrid.search("no docid", 60) if hit.doc_id == "d99"]
+    (hit,) = [hit for hit in hybrid.search("no docid", 60) if hit.id == "d99"]
     assert hit.docid == ""
     assert hybrid.search("and no docid", 1)[0] == Hit("d99", hybrid.search("and no docid", 1)[0].score, "")
 
@@ -133,7 +133,7 @@ def test_dev_selects_fusion_and_aggregate(home: Path, fusion: str) -> None:
     facts = json.loads((home / fusion / "manifest.json").read_text())["facts"]["dev"]
 
     def figure() -> float:
-        return mrr_at([[hit.doc_id for hit in row] for row in hybrid.search_batch(dev.texts)], dev.relevant)
+        return mrr_at([[hit.id for hit in row] for row in hybrid.search_batch(dev.texts)], dev.relevant)
 
     chosen = figure()
     assert chosen == pytest.approx(facts["MRR@10"])
@@ -145,7 +145,7 @@ def test_dev_selects_fusion_and_aggregate(home: Path, fusion: str) -> None:
     assert len(set(figures)) > 2
     if fusion == "weights":  # dense alone and BM25 alone are among the options
         alone = [
-            mrr_at([[hit.doc_id for hit in row] for row in side.search_batch(dev.texts)], dev.relevant)
+            mrr_at([[hit.id for hit in row] for row in side.search_batch(dev.texts)], dev.relevant)
             for side in (hybrid.dense, hybrid.bm25)
         ]
         assert chosen >= max(alone) - 1e-9

@@ -100,7 +100,7 @@ def test_rows_say_what_an_index_says(home: Path, asked: list[tuple[str, bool]]) 
     queries = read_queries(corpus, "test", 30)
     for label, sources in ((FUSED, "all"), (UNFUSED, "evidence")):
         index = Index.load(whole, sources=sources)
-        found = [[hit.doc_id for hit in hits] for hits in index.search_batch(queries.texts, 10)]
+        found = [[hit.id for hit in hits] for hits in index.search_batch(queries.texts, 10)]
         mrr = mrr_at(found, queries.relevant, 10)
         assert grid["data"][label]["figures"]["MRR@10"] == pytest.approx(mrr, abs=1e-9)
     kinds = json.loads((home / "out" / "table2.json").read_text())["data"]
@@ -129,7 +129,7 @@ def test_phrases_and_word_pieces_differ_in_the_vocabulary_alone(home: Path, aske
         if recipe["scoring"]["order"] == "slots":
             assert rule["order"] == "slots"
             assert (recipe["model"]["head"], recipe["train"]["ranking"]) == ("solved", 0.0)
-            found = [[hit.doc_id for hit in hits] for hits in index.search_batch(queries.texts, 10)]
+            found = [[hit.id for hit in hits] for hits in index.search_batch(queries.texts, 10)]
             reached[recipe["vocab"]["kind"]] = mrr_at(found, queries.relevant, 10)
             recipes[recipe["vocab"]["kind"]] = recipe
     for vocabulary, kind in ((PIECES, "wordpiece"), (PHRASES, "phrase")):

@@ -71,8 +71,8 @@ def test_a_search_corrects_unless_told_otherwise(home: Path, index: Index) -> No
     assert index.search(TYPED, 5) == index.search(TYPED, 5, spelling=True) == index.search(MEANT, 5)
     assert index.search(TYPED, 5, spelling=False) != index.search(MEANT, 5)
     both = index.search_batch([TYPED, "fizon"], 5)
-    assert [[hit.doc_id for hit in hits] for hits in both] == [
-        [hit.doc_id for hit in index.search(text, 5)] for text in (MEANT, "fizon")
+    assert [[hit.id for hit in hits] for hits in both] == [
+        [hit.id for hit in index.search(text, 5)] for text in (MEANT, "fizon")
     ]
     assert index.generate(TYPED, 3) == index.generate(MEANT, 3)
     assert index.search(TYPED, 5, beam=4) == index.search(MEANT, 5, beam=4)
@@ -84,7 +84,7 @@ def test_an_explanation_tells_what_was_corrected(index: Index) -> None:
     told = index.explain(TYPED, 3)
     assert (told["query"], told["corrected_from"]) == (MEANT, "balni rovvek!")
     assert told["microseconds"]["spelling"] > 0
-    assert [hit["doc_id"] for hit in told["hits"]] == [hit.doc_id for hit in index.search(MEANT, 3)]
+    assert [hit["doc_id"] for hit in told["hits"]] == [hit.id for hit in index.search(MEANT, 3)]
     told = index.explain(TYPED, 3, spelling=False)
     assert (told["query"], told["corrected_from"]) == ("balni rovvek!", None)
 
@@ -96,7 +96,7 @@ def test_words_of_added_docids_are_known_at_once(home: Path, tmp_path: Path) -> 
         assert index.asked("balinx") == "balin"
         index.table.add("d03", ["Balinx Quuzle"])
         assert index.asked("balinx quulze") == "balinx quuzle"
-        assert index.search("balinx quulze", 1)[0].doc_id == "d03"
+        assert index.search("balinx quulze", 1)[0].id == "d03"
         assert Index.load(tmp_path / "index", threads=1).asked("quuzl") == "quuzle"
         index.table.compact()
         assert index.asked("quuzl") == Index.load(tmp_path / "index", threads=1).asked("quuzl") == "quuzle"
