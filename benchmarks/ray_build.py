@@ -28,7 +28,7 @@ from pixnar.base.errors import PixnarError
 from pixnar.base.storage import atomic_write
 from pixnar.distributed import table as in_shards
 from pixnar.distributed.cluster import connected
-from pixnar.distributed.executor import Crew
+from pixnar.distributed.executor import Executor
 from pixnar.distributed.vocab import build_vocabulary
 from pixnar.evaluation.environment import environment
 from pixnar.table import build_table
@@ -144,17 +144,17 @@ class _Bench:
 
     def by_ray(self, workers: int, repeats: int) -> Way:
         start = time.perf_counter()
-        with connected(workers) as crew:
-            list(crew.run("starting", _import_all, [()] * workers))
-            return self._with(crew, f"ray, {workers}", time.perf_counter() - start, repeats)
+        with connected(workers) as executor:
+            list(executor.run("starting", _import_all, [()] * workers))
+            return self._with(executor, f"ray, {workers}", time.perf_counter() - start, repeats)
 
     def with_kills(self, workers: int, kills: int, pause: float, seed: int) -> Way:
-        with connected(workers) as crew:
-            list(crew.run("starting", _import_all, [()] * workers))
+        with connected(workers) as executor:
+            list(executor.run("starting", _import_all, [()] * workers))
             with killing(kills, seed, pause=(0.0, pause)) as killer:
-                way = self._with(crew, f"ray, {workers}, killed", 0.0, 1)
+                way = self._with(executor, f"ray, {workers}, killed", 0.0, 1)
                 while not killer.enough.is_set():
-                    again = self._with(crew, way.name, 0.0, 1)
+                    again = self._with(executor, way.name, 0.0, 1)
                     way.builds += 1
                     way.vocabulary_seconds = max(way.vocabulary_seconds, again.vocabulary_seconds)
                     way.table_seconds = max(way.table_seconds, again.table_seconds)
@@ -162,14 +162,14 @@ class _Bench:
             way.kills, way.killed_during = len(killer.kills), dict(Counter(killer.kills))
             return way
 
-    def _with(self, crew: Crew, name: str, start: float, repeats: int) -> Way:
+    def _with(self, executor: Executor, name: str, start: float, repeats: int) -> Way:
         def vocabulary() -> Vocabulary:
-            return build_vocabulary([self.corpus], crew, self.folder, self.options)
+            return build_vocabulary([self.corpus], executor, self.folder, self.options)
 
         def table(made: Vocabulary, path: Path) -> Any:
-            return in_shards.build_table(self.corpus, made, path, crew, self.folder)
+            return in_shards.build_table(self.corpus, made, path, executor, self.folder)
 
-        return self._measured(name, crew.workers, start, repeats, vocabulary, table)
+        return self._measured(name, executor.workers, start, repeats, vocabulary, table)
 
     def _measured(
         self,

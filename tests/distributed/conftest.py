@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from pixnar.distributed.cluster import RayCrew, connected
+from pixnar.distributed.cluster import RayExecutor, connected
 
 
 @pytest.fixture(scope="session")
-def ray_crew() -> Iterator[RayCrew]:
-    with connected(4) as crew:
-        yield crew
+def ray_executor() -> Iterator[RayExecutor]:
+    with connected(4) as executor:
+        yield executor

@@ -12,10 +12,10 @@ from pixnar.benchmarks.ray_build import own_mb
 from rich.console import Console
 
 from pixnar.base.errors import PixnarError
-from pixnar.distributed.cluster import RayCrew
+from pixnar.distributed.cluster import RayExecutor
 
 
-def test_it_measures_compares_and_kills(ray_crew: RayCrew, tmp_path: Path) -> None:
+def test_it_measures_compares_and_kills(ray_executor: RayExecutor, tmp_path: Path) -> None:
     console = Console(width=140, record=True)
     ways = ray_build.run(2000, size=1024, workers=(2,), kills=1, repeats=1, out=tmp_path / "r.json", console=console)
     assert [(way.name, way.workers, way.kills) for way in ways] == [
@@ -34,7 +34,7 @@ def test_it_measures_compares_and_kills(ray_crew: RayCrew, tmp_path: Path) -> No
     assert console.export_text().count("same") == 3
 
 
-def test_another_byte_is_an_error(ray_crew: RayCrew, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_byte_is_an_error(ray_executor: RayExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pixnar.distributed.table.build_table", lambda corpus, made, path, *_: path.mkdir())
     with pytest.raises(PixnarError, match=r"ray, 1: .*docids-000001\.pixnar.* differ from what the plain path makes"):
         ray_build.run(500, size=600, workers=(1,), kills=0, repeats=1)

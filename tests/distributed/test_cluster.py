@@ -12,8 +12,8 @@ import pytest
 
 from pixnar.base.errors import CorpusError, MissingExtraError, PixnarError
 from pixnar.cli import main
-from pixnar.distributed.cluster import RETRIES, RayCrew, connected
-from pixnar.distributed.executor import Alone, Crew
+from pixnar.distributed.cluster import RETRIES, RayExecutor, connected
+from pixnar.distributed.executor import Executor, LocalExecutor
 from tests.helpers.shard_corpora import contents, write_sharded
 
 ROWS = [(f"d{number % 5}", f"{word} of tea, cup {number % 7}") for number in range(40) for word in ("a cup", "one pot")]
@@ -33,47 +33,47 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.fixture(params=["alone", "ray"])
-def crew(request: pytest.FixtureRequest) -> Crew:
-    found: Crew = Alone() if request.param == "alone" else request.getfixturevalue("ray_crew")
+@pytest.fixture(params=["local", "ray"])
+def executor(request: pytest.FixtureRequest) -> Executor:
+    found: Executor = LocalExecutor() if request.param == "local" else request.getfixturevalue("ray_executor")
     return found
 
 
-def test_answers_come_in_order_and_progress_is_told(crew: Crew) -> None:
+def test_answers_come_in_order_and_progress_is_told(executor: Executor) -> None:
     told: list[tuple[str, int, int]] = []
     jobs = [(number,) for number in range(10)]
-    assert list(crew.run("squares", _later, jobs, lambda *now: told.append(now))) == [n * n for n in range(10)]
+    assert list(executor.run("squares", _later, jobs, lambda *now: told.append(now))) == [n * n for n in range(10)]
     assert told[-1] == ("squares", 10, 10)
-    assert list(crew.run("nothing", _later, [])) == []
+    assert list(executor.run("nothing", _later, [])) == []
 
 
-def test_errors_of_the_input_come_back_as_they_were(crew: Crew) -> None:
+def test_errors_of_the_input_come_back_as_they_were(executor: Executor) -> None:
     with pytest.raises(CorpusError, match="no such thing"):
-        list(crew.run("work", _refuse, [(CorpusError,)]))
+        list(executor.run("work", _refuse, [(CorpusError,)]))
     with pytest.raises(PixnarError, match=r"pip install 'pixnar\[scale\]'"):
-        list(crew.run("work", _refuse, [(MissingExtraError,)]))
+        list(executor.run("work", _refuse, [(MissingExtraError,)]))
 
 
-def test_other_errors_are_one_line(ray_crew: RayCrew) -> None:
+def test_other_errors_are_one_line(ray_executor: RayExecutor) -> None:
     with pytest.raises(PixnarError, match=r"work: a worker failed with ValueError: no such thing$"):
-        list(ray_crew.run("work", _refuse, [(None,)]))
+        list(ray_executor.run("work", _refuse, [(None,)]))
 
 
-def test_a_job_that_kills_every_worker_is_given_up(ray_crew: RayCrew, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_kills_every_worker_is_given_up(ray_executor: RayExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pixnar.distributed.cluster.RETRIES", 1)
     with pytest.raises(PixnarError, match="2 workers died over the same job"):
-        list(RayCrew(1).run("work", _die, [()]))
+        list(RayExecutor(1).run("work", _die, [()]))
     assert RETRIES > 1
 
 
-def test_no_cluster_and_no_workers_are_told(ray_crew: RayCrew) -> None:
+def test_no_cluster_and_no_workers_are_told(ray_executor: RayExecutor) -> None:
     with pytest.raises(PixnarError, match="0 workers can do nothing"), connected(0):
         pass
     with connected(3) as again:  # in a process that is connected already
         assert again.workers == 3
     with connected() as again:
         assert again.workers == 4
-    assert list(ray_crew.run("squares", _later, [(3,)])) == [9]
+    assert list(ray_executor.run("squares", _later, [(3,)])) == [9]
 
 
 def test_without_the_extra_it_is_named(tmp_path: Path) -> None:
@@ -91,7 +91,9 @@ def test_without_the_extra_it_is_named(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["corpus"]
 
 
-def test_commands_make_the_same_files(ray_crew: RayCrew, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_commands_make_the_same_files(
+    ray_executor: RayExecutor, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     corpus = write_sharded(tmp_path / "corpus", ROWS, 5, 3)
     for name, ray in (("plain", []), ("sharded", ["--ray", "--workers", "2"])):
         vocabulary, table = tmp_path / f"{name}.vocab", tmp_path / f"{name}.table"

@@ -15,8 +15,8 @@ from pixnar.benchmarks.kill_workers import killing
 
 from pixnar.base.errors import CorpusError, PixnarError, VocabularyError
 from pixnar.corpus import Skipped, docid_texts
-from pixnar.distributed.cluster import RayCrew
-from pixnar.distributed.executor import Alone, Crew
+from pixnar.distributed.cluster import RayExecutor
+from pixnar.distributed.executor import Executor, LocalExecutor
 from pixnar.distributed.vocab import build_vocabulary
 from pixnar.vocab import Vocabulary
 from pixnar.vocab.phrases import FIXED_TOKENS, PUNCTUATION, BuildOptions
@@ -52,7 +52,7 @@ def saved(vocabulary: Vocabulary, folder: Path) -> bytes:
     return (folder / "saved.vocab").read_bytes()
 
 
-def check_same(texts: list[str], wanted: BuildOptions, files: int, shards: int, least: int, crew: Crew) -> None:
+def check_same(texts: list[str], wanted: BuildOptions, files: int, shards: int, least: int, executor: Executor) -> None:
     """Docids in files of JSON lines, cut anywhere, dealt to any number of shards."""
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -63,9 +63,9 @@ def check_same(texts: list[str], wanted: BuildOptions, files: int, shards: int, 
             expected = in_one(read, wanted)
         except VocabularyError as error:
             with pytest.raises(VocabularyError, match=str(error)[:20]):
-                build_vocabulary([corpus], crew, folder, wanted, shards=shards, least=least)
+                build_vocabulary([corpus], executor, folder, wanted, shards=shards, least=least)
             return
-        made = build_vocabulary([corpus], crew, folder, wanted, shards=shards, least=least)
+        made = build_vocabulary([corpus], executor, folder, wanted, shards=shards, least=least)
         assert saved(made, folder) == saved(expected, folder)
         assert sorted(path.name for path in folder.iterdir()) == ["corpus", "saved.vocab"]
 
@@ -79,15 +79,15 @@ def _speaks(text: str) -> bool:
 @settings(max_examples=60)
 @given(docids, options, st.integers(1, 4), st.integers(1, 6), st.sampled_from([1, 40, 300, 10**6]))
 def test_any_docids_in_any_shards(texts: list[str], wanted: BuildOptions, files: int, shards: int, least: int) -> None:
-    check_same(texts, wanted, files, shards, least, Alone())
+    check_same(texts, wanted, files, shards, least, LocalExecutor())
 
 
 @settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(docids, options, st.integers(1, 3), st.integers(1, 4), st.just(50))
 def test_any_docids_by_ray(
-    ray_crew: RayCrew, texts: list[str], wanted: BuildOptions, files: int, shards: int, least: int
+    ray_executor: RayExecutor, texts: list[str], wanted: BuildOptions, files: int, shards: int, least: int
 ) -> None:
-    check_same(texts, wanted, files, shards, least, ray_crew)
+    check_same(texts, wanted, files, shards, least, ray_executor)
 
 
 @pytest.fixture(scope="module")
@@ -103,28 +103,32 @@ def expected(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_any_number_of_workers(ray_crew: RayCrew, corpus: Path, expected: bytes, tmp_path: Path, workers: int) -> None:
-    made = build_vocabulary([corpus], RayCrew(workers), tmp_path, BuildOptions(4096), least=1000)
+def test_any_number_of_workers(
+    ray_executor: RayExecutor, corpus: Path, expected: bytes, tmp_path: Path, workers: int
+) -> None:
+    made = build_vocabulary([corpus], RayExecutor(workers), tmp_path, BuildOptions(4096), least=1000)
     assert saved(made, tmp_path) == expected
 
 
-def test_killed_workers_change_nothing(ray_crew: RayCrew, corpus: Path, expected: bytes, tmp_path: Path) -> None:
+def test_killed_workers_change_nothing(
+    ray_executor: RayExecutor, corpus: Path, expected: bytes, tmp_path: Path
+) -> None:
     with killing(4, seed=1, pause=(0.0, 0.2)) as killer:
         while not killer.enough.is_set():
-            made = build_vocabulary([corpus], RayCrew(2), tmp_path, BuildOptions(4096), least=1000)
+            made = build_vocabulary([corpus], RayExecutor(2), tmp_path, BuildOptions(4096), least=1000)
             assert saved(made, tmp_path) == expected
     assert len(killer.kills) == 4
     assert os.listdir(tmp_path) == ["saved.vocab"]
 
 
 def test_workers_that_work_in_another_folder(
-    ray_crew: RayCrew, corpus: Path, expected: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ray_executor: RayExecutor, corpus: Path, expected: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Names are told to workers in full: theirs is the folder in which Ray was started."""
     (tmp_path / "mine").symlink_to(corpus)
     (tmp_path / "between").mkdir()
     monkeypatch.chdir(tmp_path)
-    made = build_vocabulary(["mine"], ray_crew, Path("between"), BuildOptions(4096), least=1000)
+    made = build_vocabulary(["mine"], ray_executor, Path("between"), BuildOptions(4096), least=1000)
     assert saved(made, tmp_path) == expected
 
 
@@ -136,12 +140,12 @@ def test_a_folder_of_text_files(corpus: Path, tmp_path: Path) -> None:
     (shards / "b.txt").write_text("\n\n".join(texts[:600]) + "\n\n")
     (shards / "a.txt").write_text("\n".join(texts[600:]))
     assert sorted(docid_texts([shards])[0]) == sorted(texts)
-    made = build_vocabulary([shards], Alone(), tmp_path, BuildOptions(2048), shards=3, least=500)
+    made = build_vocabulary([shards], LocalExecutor(), tmp_path, BuildOptions(2048), shards=3, least=500)
     assert saved(made, tmp_path) == saved(in_one(texts, BuildOptions(2048)), tmp_path)
 
 
-@pytest.mark.parametrize("crew", ["alone", "ray"])
-def test_bad_rows_are_told_with_their_line(request: Any, crew: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("executor", ["local", "ray"])
+def test_bad_rows_are_told_with_their_line(request: Any, executor: str, tmp_path: Path) -> None:
     rows = [(f"d{number % 5}", f"text number {number}") for number in range(400)]
     corpus = write_sharded(tmp_path / "corpus", rows, 5, 1)
     file = corpus / "docids" / "part-00.jsonl"
@@ -149,7 +153,7 @@ def test_bad_rows_are_told_with_their_line(request: Any, crew: str, tmp_path: Pa
     lines[300] = '{"_id": "d9", "docid": "of nobody"}'
     lines[333] = "{"
     file.write_text("\n".join(lines) + "\n\n")
-    workers: Crew = request.getfixturevalue("ray_crew") if crew == "ray" else Alone()
+    workers: Executor = request.getfixturevalue("ray_executor") if executor == "ray" else LocalExecutor()
     with pytest.raises(CorpusError) as plain:
         list(docid_texts([corpus])[0])
     with pytest.raises(CorpusError) as sharded:
@@ -166,13 +170,13 @@ def test_bad_rows_are_told_with_their_line(request: Any, crew: str, tmp_path: Pa
 
 def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(PixnarError, match="standard input cannot be cut"):
-        build_vocabulary(["-"], Alone(), tmp_path)
+        build_vocabulary(["-"], LocalExecutor(), tmp_path)
     with pytest.raises(PixnarError, match="no file or folder"):
-        build_vocabulary([tmp_path / "nowhere.txt"], Alone(), tmp_path)
+        build_vocabulary([tmp_path / "nowhere.txt"], LocalExecutor(), tmp_path)
     (tmp_path / "damaged.txt.gz").write_bytes(b"\x1f\x8b and no more")
     with pytest.raises(PixnarError, match="truncated or damaged gzip"):
-        build_vocabulary([tmp_path / "damaged.txt.gz"], Alone(), tmp_path)
+        build_vocabulary([tmp_path / "damaged.txt.gz"], LocalExecutor(), tmp_path)
     (tmp_path / "a.txt").write_text("a\n")
     with pytest.raises(PixnarError, match="cannot make a scratch folder"):
-        build_vocabulary([tmp_path / "a.txt"], Alone(), tmp_path / "nowhere")
+        build_vocabulary([tmp_path / "a.txt"], LocalExecutor(), tmp_path / "nowhere")
     assert sorted(os.listdir(tmp_path)) == ["a.txt", "damaged.txt.gz"]

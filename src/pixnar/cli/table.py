@@ -95,9 +95,9 @@ def build(
             from pixnar.distributed import table as in_shards
             from pixnar.distributed.cluster import connected
 
-            with connected(workers, ray_address) as crew:
+            with connected(workers, ray_address) as executor:
                 between = scratch or output.resolve().parent
-                table = in_shards.build_table(corpus, loaded, output, crew, between, progress=progress, **settings)
+                table = in_shards.build_table(corpus, loaded, output, executor, between, progress=progress, **settings)
         else:
             table = build_table(corpus, loaded, output, progress=progress, **settings)
     tell_skipped(corpus.skipped)

@@ -129,10 +129,10 @@ def build(
                 threads,
                 _memory(max_memory) if max_memory else None,
             )
-            with connected(workers, ray_address) as crew:
+            with connected(workers, ray_address) as executor:
                 vocabulary = build_vocabulary(
                     sources,
-                    crew,
+                    executor,
                     scratch or output.resolve().parent,
                     options,
                     skip_bad_rows=skip_bad_rows,

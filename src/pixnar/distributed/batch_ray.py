@@ -43,8 +43,8 @@ class RayWorkers:
         """See `Workers`."""
         with contextlib.ExitStack() as stack:
             with _hushed():
-                crew = stack.enter_context(connected(self.workers, self.address))
-            yield from self._made(order, pieces, crew.workers)
+                executor = stack.enter_context(connected(self.workers, self.address))
+            yield from self._made(order, pieces, executor.workers)
 
     def _made(self, order: Order, pieces: Sequence[Piece], workers: int) -> Iterator[tuple[int, bytes]]:
         import ray

@@ -1,4 +1,4 @@
-"""The workers of a Ray cluster: one that is started here and ends with the work, or one that is there already."""
+"""An executor on a Ray cluster, which is started here and ends with the work, or is there already."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _PATIENCE = 10.0  # seconds until a cluster must have answered
 
 
 @contextlib.contextmanager
-def connected(workers: int | None = None, address: str | None = None) -> Iterator[RayCrew]:
+def connected(workers: int | None = None, address: str | None = None) -> Iterator[RayExecutor]:
     """Connect to the cluster at `address`, or start one of `workers` on this machine, for as long as the block runs.
 
-    ``with connected(2) as crew: list(crew.run("squaring", pow, [(2, 2), (3, 2)]))``
+    ``with connected(2) as executor: list(executor.run("squaring", pow, [(2, 2), (3, 2)]))``
 
     Where the process is connected already, that connection is used and left as it is. `workers` is then, as with an
     `address`, the most jobs at a time (default: all processors of the cluster; on this machine, all cores).
@@ -54,7 +54,7 @@ def connected(workers: int | None = None, address: str | None = None) -> Iterato
         if workers is None:
             resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
             workers = max(int(resources.get("CPU", 1)), 1)
-        yield RayCrew(workers, ours=own and address is None)
+        yield RayExecutor(workers, ours=own and address is None)
     finally:
         if own:
             ray.shutdown()
@@ -67,7 +67,7 @@ def _knock(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
 
 
-class RayCrew:
+class RayExecutor:
     """Runs jobs on the workers of the cluster that this process is connected to.
 
     One that is `ours` ends with us, and its workers with it. Elsewhere jobs that nobody waits for any more are ended
@@ -89,7 +89,7 @@ class RayCrew:
     def run(
         self, stage: str, task: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], progress: Progress | None = None
     ) -> Iterator[Any]:
-        """What ``task(*job)`` answers for each job, in their order; the first that failed raises."""
+        """The results of ``task(*job)`` for all jobs, in their order; the first job that failed raises."""
         ray, remote = self._ray, self._remote.options(name=stage)
         given = submitted = finished = 0
         running: dict[Any, int] = {}

@@ -1,4 +1,4 @@
-"""Who does the work: pure functions over many jobs, here one after the other, on a cluster side by side."""
+"""Executors: run pure functions over many jobs, here one after the other or on a cluster side by side."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any, Protocol
 from pixnar.base.progress import Progress
 
 
-class Crew(Protocol):
+class Executor(Protocol):
     """Runs jobs; a job may be run again after its worker died, so it must be a function of its arguments alone."""
 
     workers: int
 
     def share(self, value: Any) -> Any:
-        """Something large that many jobs need: give what this returns as an argument of its own to each of them."""
+        """A handle of a large value that many jobs need; pass it to each of them as an argument of its own."""
         ...
 
     def run(
         self, stage: str, task: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], progress: Progress | None = None
     ) -> Iterator[Any]:
-        """What ``task(*job)`` answers for each job, in their order; the first that failed raises."""
+        """The results of ``task(*job)`` for all jobs, in their order; the first job that failed raises."""
         ...
 
 
-class Alone:
-    """The process itself, without Ray.
+class LocalExecutor:
+    """An executor that runs jobs in this process, without Ray.
 
-    >>> list(Alone().run("adding", lambda a, b: a + b, [(1, 2), (3, 4)]))
+    >>> list(LocalExecutor().run("adding", lambda a, b: a + b, [(1, 2), (3, 4)]))
     [3, 7]
     """
 

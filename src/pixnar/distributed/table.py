@@ -26,7 +26,7 @@ from pixnar.base.workdir import scratch_folder
 from pixnar.corpus import Corpus, Skipped, open_corpus
 from pixnar.corpus.ids import IdSet
 from pixnar.corpus.shards import LEAST_BYTES, Shard, cut_files, shard_docids
-from pixnar.distributed.executor import Crew
+from pixnar.distributed.executor import Executor
 from pixnar.distributed.scratch import load, remove, save
 from pixnar.documents.documents import Documents, write_documents
 from pixnar.table import DocidTable
@@ -44,7 +44,7 @@ def build_table(
     corpus: str | os.PathLike[str] | Corpus,
     vocabulary: TargetVocabulary,
     path: str | os.PathLike[str],
-    crew: Crew,
+    executor: Executor,
     scratch: Path,
     *,
     index: bool = True,
@@ -55,7 +55,7 @@ def build_table(
     threads: int = 0,
     progress: Progress | None = None,
 ) -> DocidTable:
-    """Write the table that `pixnar.table.build_table` writes, with the workers of a crew.
+    """Write the table that `pixnar.table.build_table` writes, with the workers of an executor.
 
     Workers must see the corpus, the folder of the table and `scratch`, where files between the jobs go. Into how many
     `shards` input and tokens are cut (default: by workers and size) changes nothing but the time.
@@ -72,8 +72,8 @@ def build_table(
         if known is not None:
             known.contains([])  # sorts them, once for all
         size = sum(file.stat().st_size for file in files)
-        inputs = cut_files(files, shards or max(crew.workers * 2, math.ceil(size / _SHARD_BYTES)), least)
-        shared = crew.share(known)
+        inputs = cut_files(files, shards or max(executor.workers * 2, math.ceil(size / _SHARD_BYTES)), least)
+        shared = executor.share(known)
         jobs: list[tuple[Any, ...]] = [
             (
                 between,
@@ -89,15 +89,15 @@ def build_table(
             for number, shard in enumerate(inputs)
         ]
         firsts = np.zeros(len(vocabulary), np.int64)
-        for tokens, counts, bad in crew.run("encoding docids", _encode, jobs, progress):
+        for tokens, counts, bad in executor.run("encoding docids", _encode, jobs, progress):
             firsts[tokens] += counts
             source.skipped.update(bad)
-        borders = _even_borders(firsts, shards or max(crew.workers, math.ceil(int(firsts.sum()) / _RANGE_RECORDS)))
+        borders = _even_borders(firsts, shards or max(executor.workers, math.ceil(int(firsts.sum()) / _RANGE_RECORDS)))
         jobs = [
             (between, number, begin, end, len(inputs), len(vocabulary), count, spellings)
             for number, (begin, end) in enumerate(pairwise(borders))
         ]
-        for _ in crew.run("sorting docids", _range, jobs, progress):
+        for _ in executor.run("sorting docids", _range, jobs, progress):
             pass
         remove(between, "encoded-*")
         write_generation(

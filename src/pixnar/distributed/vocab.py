@@ -31,7 +31,7 @@ from pixnar.corpus import Corpus, Skipped
 from pixnar.corpus.ids import IdSet
 from pixnar.corpus.shards import LEAST_BYTES, Shard, cut_files, shard_docids, shard_texts
 from pixnar.corpus.texts import check_path, docid_source
-from pixnar.distributed.executor import Alone, Crew
+from pixnar.distributed.executor import Executor, LocalExecutor
 from pixnar.distributed.scratch import load, remove, save, written
 from pixnar.vocab.phrases import LEAST_MEMORY, BuildOptions, Vocabulary, as_vocabulary_errors, normal_lines
 
@@ -70,7 +70,7 @@ def find_input(
 
 def build_vocabulary(
     sources: Sequence[str | os.PathLike[str]],
-    crew: Crew,
+    executor: Executor,
     scratch: Path,
     options: BuildOptions | None = None,
     *,
@@ -80,18 +80,18 @@ def build_vocabulary(
     skipped: Skipped | None = None,
     progress: Progress | None = None,
 ) -> Vocabulary:
-    """Learn the vocabulary that `Vocabulary.build` learns from the same docids, with the workers of a crew.
+    """Learn the vocabulary that `Vocabulary.build` learns from the same docids, with the workers of an executor.
 
     Files between the jobs go to a folder in `scratch`, which all workers must see. How many `shards` there are
     (default: one for each worker, more if they would be large) changes nothing but the time.
     """
     options = options or BuildOptions()
-    given = find_input(sources, crew.workers * 2, least=least, progress=progress)
+    given = find_input(sources, executor.workers * 2, least=least, progress=progress)
     size = sum(shard.end - shard.begin for shard in given.shards)
-    count = shards or max(crew.workers, math.ceil(size / _SHARD_BYTES))
-    memory = max((options.max_memory or options.memory) // (crew.workers + 1), LEAST_MEMORY)
+    count = shards or max(executor.workers, math.ceil(size / _SHARD_BYTES))
+    memory = max((options.max_memory or options.memory) // (executor.workers + 1), LEAST_MEMORY)
     with scratch_folder(scratch) as folder, as_vocabulary_errors(os.fspath(scratch)):
-        build = _Build(crew, folder, options, count, memory, progress)
+        build = _Build(executor, folder, options, count, memory, progress)
         build.deal(given, skip_bad_rows, Skipped() if skipped is None else skipped)
         build.gather()
         build.number_words()
@@ -104,9 +104,15 @@ class _Build:
     """What the driver knows of a build."""
 
     def __init__(
-        self, crew: Crew, folder: Path, options: BuildOptions, shards: int, memory: int, progress: Progress | None
+        self,
+        executor: Executor,
+        folder: Path,
+        options: BuildOptions,
+        shards: int,
+        memory: int,
+        progress: Progress | None,
     ) -> None:
-        self.crew, self.folder, self.shards, self.memory, self.progress = crew, folder, shards, memory, progress
+        self.executor, self.folder, self.shards, self.memory, self.progress = executor, folder, shards, memory, progress
         self.options = options
         native = options.native() | {"max_memory": memory, "scratch_folder": os.fspath(folder)}
         self.builder = _native.ShardedBuilder(**native)
@@ -117,12 +123,12 @@ class _Build:
         self.first_words: list[int] = []
 
     def deal(self, given: Input, skip: bool, skipped: Skipped) -> None:
-        known = self.crew.share(given.known)
+        known = self.executor.share(given.known)
         jobs = [
             (self.folder, number, shard, given.of_corpus, skip, self.shards, known)
             for number, shard in enumerate(given.shards)
         ]
-        for rows, bad in self.crew.run("reading docids", _deal, jobs, self.progress):
+        for rows, bad in self.executor.run("reading docids", _deal, jobs, self.progress):
             self.rows += rows
             skipped.update(bad)
         self.inputs = len(jobs)
@@ -130,7 +136,7 @@ class _Build:
     def gather(self) -> None:
         jobs = [(self.folder, part, self.inputs, self.options.weighted, self.memory) for part in range(self.shards)]
         for part, (docids, text_bytes, votes) in enumerate(
-            self.crew.run("telling docids apart", _gather, jobs, self.progress)
+            self.executor.run("telling docids apart", _gather, jobs, self.progress)
         ):
             self.builder.add_shard(self.rows if part == 0 else 0, docids, text_bytes, votes)
         remove(self.folder, "lines-*")
@@ -149,34 +155,34 @@ class _Build:
         for part, block in enumerate(borders[:-1]):
             save(_path(self.folder, "words-0", part), self.builder.words(block, borders[part + 1]))
 
-    def crew_for(self, layer: Layer) -> Crew:
+    def executor_for(self, layer: Layer) -> Executor:
         few = layer == "words" and self.builder.word_blocks() <= _FEW_WORDS
-        return Alone() if few else self.crew
+        return LocalExecutor() if few else self.executor
 
     def count(self, layer: Layer) -> None:
         """Level by level: shards are extended by what survived the level before, and count their pairs of this one."""
-        number, parts, crew = _LAYERS[layer], self.parts[layer], self.crew_for(layer)
+        number, parts, executor = _LAYERS[layer], self.parts[layer], self.executor_for(layer)
         stage = "counting pieces" if layer == "words" else "counting phrases"
         extension: Any = None
         own = [(_Numbers(numbers, *self.builder.rule()),) for numbers in self.numbers] if layer == "docids" else []
         self.numbers = [] if own else self.numbers
         while True:
             level = self.builder.level(number)
-            version, buckets = self.version[layer], min(crew.workers, parts)
+            version, buckets = self.version[layer], min(executor.workers, parts)
             jobs: list[tuple[Any, ...]] = [
                 (self.folder, layer, version, part, level, buckets, self.memory, own[part][0] if own else extension)
                 for part in range(parts)
             ]
             words = f"{stage}, {level[2]} units" if level else stage
             if level or own or extension is not None:
-                pairs = sum(crew.run(words, _count, jobs, self.progress))
+                pairs = sum(executor.run(words, _count, jobs, self.progress))
                 if own or extension is not None:
                     self.version[layer] += 1
                     remove(self.folder, f"{layer}-{version}.*")
             own = []
             if level is None:
                 return
-            adders = crew if pairs > _FEW_PAIRS else Alone()
+            adders = executor if pairs > _FEW_PAIRS else LocalExecutor()
             jobs = [
                 (self.folder, layer, level[2], bucket, parts, self.builder.min_count()) for bucket in range(buckets)
             ]
@@ -185,13 +191,13 @@ class _Build:
             keys, first = self.builder.take(number, [keys for keys, _ in kept], [counts for _, counts in kept])
             if not keys.size:
                 return
-            extension = crew.share(_Extension(level[0], level[1], keys, first))
+            extension = executor.share(_Extension(level[0], level[1], keys, first))
 
     def select(self) -> dict[str, Any]:
         """Round by round: shards say how often each candidate is used, the builder drops what is worth least."""
         self.builder.start()
         fixed: dict[Layer, Any] = {
-            layer: self.crew_for(layer).share(_Fixed(*self.builder.candidates(number)))
+            layer: self.executor_for(layer).share(_Fixed(*self.builder.candidates(number)))
             for layer, number in _LAYERS.items()
         }
         more = True
@@ -220,13 +226,13 @@ class _Build:
     def _uses(
         self, layer: Layer, fixed: dict[Layer, Any], stage: str, weights: Sequence[Any], *, costs: bool, lengths: bool
     ) -> Iterator[Any]:
-        crew, number = self.crew_for(layer), _LAYERS[layer]
-        alive, unit_costs = crew.share(self.builder.alive(number)), crew.share(self.builder.unit_costs(number))
+        executor, number = self.executor_for(layer), _LAYERS[layer]
+        alive, unit_costs = executor.share(self.builder.alive(number)), executor.share(self.builder.unit_costs(number))
         jobs = [
             (self.folder, layer, self.version[layer], part, fixed[layer], alive, unit_costs, own, costs, lengths)
             for part, own in enumerate(weights)
         ]
-        return crew.run(stage or "words", _segment, jobs, self.progress if stage else None)
+        return executor.run(stage or "words", _segment, jobs, self.progress if stage else None)
 
 
 class _Numbers(NamedTuple):

@@ -19,7 +19,7 @@ import pytest
 from pixnar.base.errors import CorpusError, PixnarError
 from pixnar.distributed.batch import Here, Order, Piece, Wish, search_file
 from pixnar.distributed.batch_ray import RayWorkers, _Searcher
-from pixnar.distributed.cluster import RayCrew
+from pixnar.distributed.cluster import RayExecutor
 from pixnar.evaluation.trec import read_run
 from pixnar.index import Index
 from tests.test_cli import fails
@@ -130,7 +130,7 @@ def test_errors(home: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_ray_workers_may_die(home: Path, expected: bytes, tmp_path: Path, ray_crew: RayCrew) -> None:
+def test_ray_workers_may_die(home: Path, expected: bytes, tmp_path: Path, ray_executor: RayExecutor) -> None:
     """Kill the worker that made a piece, while it makes another, again and again."""
     chance = random.Random(3)
     killed: list[int] = []
@@ -147,7 +147,7 @@ def test_ray_workers_may_die(home: Path, expected: bytes, tmp_path: Path, ray_cr
 
 
 @pytest.mark.timeout(180)
-def test_four_workers_write_the_same(home: Path, expected: bytes, tmp_path: Path, ray_crew: RayCrew) -> None:
+def test_four_workers_write_the_same(home: Path, expected: bytes, tmp_path: Path, ray_executor: RayExecutor) -> None:
     made: dict[int, int] = {}
     out = tmp_path / "run.parquet"
     search_file(home / "index", home / "queries.jsonl", out, WISH, workers=RayWorkers(4, watch=made.__setitem__))
@@ -167,7 +167,7 @@ class Deadly(_Searcher):
 
 @pytest.mark.timeout(180)
 def test_a_piece_that_kills_every_worker_is_given_up(
-    home: Path, tmp_path: Path, ray_crew: RayCrew, monkeypatch: pytest.MonkeyPatch
+    home: Path, tmp_path: Path, ray_executor: RayExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pixnar.distributed.batch_ray.RETRIES", 1)
     monkeypatch.setattr("pixnar.distributed.batch_ray._Searcher", Deadly)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pixnar.benchmarks import ray_search
 
-from pixnar.distributed.cluster import RayCrew
+from pixnar.distributed.cluster import RayExecutor
 
 
 @pytest.mark.timeout(180)
-def test_it_measures_and_compares(home: Path, tmp_path: Path, ray_crew: RayCrew) -> None:
+def test_it_measures_and_compares(home: Path, tmp_path: Path, ray_executor: RayExecutor) -> None:
     shutil.copy(home / "queries.jsonl", tmp_path)
     batch = ray_search.batches(home / "index", tmp_path, 320)
     assert batch["same_bytes"]

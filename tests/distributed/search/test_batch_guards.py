@@ -16,7 +16,7 @@ from pixnar.base.errors import CorpusError, FileFormatError, PixnarError
 from pixnar.corpus import Document
 from pixnar.distributed.batch import Here, Order, Piece, Wish, search_file
 from pixnar.distributed.batch_ray import RayWorkers
-from pixnar.distributed.cluster import RayCrew
+from pixnar.distributed.cluster import RayExecutor
 from pixnar.table import DocidTable
 from tests.test_cli import fails, pixnar
 
@@ -102,7 +102,9 @@ def test_an_index_that_changes_is_told(home: Path, own: Path, tmp_path: Path) ->
 
 
 @pytest.mark.timeout(180)
-def test_a_worker_that_opens_a_changed_index_says_so(home: Path, own: Path, tmp_path: Path, ray_crew: RayCrew) -> None:
+def test_a_worker_that_opens_a_changed_index_says_so(
+    home: Path, own: Path, tmp_path: Path, ray_executor: RayExecutor
+) -> None:
     """The worker that had the old state open dies; the one after it must not go on with the new."""
     seen: list[int] = []
 

@@ -22,7 +22,7 @@ import pytest
 from pixnar.benchmarks.serve_process import ServeProcess
 
 from pixnar.base.errors import PixnarError
-from pixnar.distributed.cluster import RayCrew
+from pixnar.distributed.cluster import RayExecutor
 from pixnar.distributed.serving import NAME, Cluster, ShardedShelf, deployed
 from pixnar.distributed.shards import Shards, split
 from pixnar.index import Index
@@ -93,7 +93,7 @@ def loaded(address: str, told: dict[str, Any], kill: Callable[[], None]) -> list
 
 
 @pytest.fixture(scope="module")
-def parts(home: Path, ray_crew: RayCrew) -> Iterator[str]:
+def parts(home: Path, ray_executor: RayExecutor) -> Iterator[str]:
     with deployed(home / "shards", SETTINGS, Cluster()) as address:
         yield address
 
@@ -137,7 +137,7 @@ def test_a_part_is_killed(parts: str, told: dict[str, Any]) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_replicas(home: Path, parts: str, told: dict[str, Any], ray_crew: RayCrew) -> None:
+def test_replicas(home: Path, parts: str, told: dict[str, Any], ray_executor: RayExecutor) -> None:
     """One of two is killed: what it was at fails, and may be asked again; the other goes on."""
     from ray import serve
 
@@ -158,7 +158,7 @@ def test_replicas(home: Path, parts: str, told: dict[str, Any], ray_crew: RayCre
 
 
 @pytest.mark.timeout(240)
-def test_another_cut_in_the_folder(home: Path, told: dict[str, Any], tmp_path: Path, ray_crew: RayCrew) -> None:
+def test_another_cut_in_the_folder(home: Path, told: dict[str, Any], tmp_path: Path, ray_executor: RayExecutor) -> None:
     """Whoever has opened the old cut goes on with it; once a part of it is lost there is no answer, not a mixed one."""
     shutil.copytree(home / "shards", tmp_path / "shards")
     shutil.copytree(home / "index", tmp_path / "index")
@@ -207,7 +207,7 @@ def test_what_cannot_be_served_is_told_at_once(home: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("address", [None, "auto"])
-def test_a_cluster_that_is_too_small(home: Path, ray_crew: RayCrew, address: str | None) -> None:
+def test_a_cluster_that_is_too_small(home: Path, ray_executor: RayExecutor, address: str | None) -> None:
     """Ray would wait for more machines, for ever."""
     with pytest.raises(PixnarError, match="--replicas 2 of a front and 3 parts needs 8 processors, Ray has 4"):
         deployed(home / "shards", SETTINGS, Cluster(2, address)).__enter__()
