@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pixnar.corpus.records import Document
 from pixnar.distributed.merge import merged
-from pixnar.distributed.part import Asked, Part
+from pixnar.distributed.shard_server import ShardRequest, ShardServer
 from pixnar.distributed.shards import Cut, change
 from pixnar.fusion.bm25 import Bm25
 from pixnar.fusion.fuse import Fusion
@@ -66,7 +66,7 @@ def cut_table(names: Names, vocab_size: int, parts: int) -> list[DocidTable]:
 
 def asked(
     scores: SlotScores, depth: int, wanted: Wanted, part: int, parts: int, query: Query | None = None, **more: Any
-) -> Asked:
+) -> ShardRequest:
     """What one part is asked: of ids only its own."""
     ids = [
         None if given is None else [doc_id for doc_id in given if part_of(doc_id, parts) == part]
@@ -74,7 +74,7 @@ def asked(
     ]
     text, pooled = (query.text, query.pooled) if query else ("", np.zeros(0, np.float32))
     where = wanted.where if isinstance(wanted.where, str) else None
-    return Asked(text, (), pooled, scores, more.get("expanded"), depth, ids[0], ids[1], where)
+    return ShardRequest(text, (), pooled, scores, more.get("expanded"), depth, ids[0], ids[1], where)
 
 
 @st.composite
@@ -143,9 +143,10 @@ def test_docids_alone(
     expected = engine(whole).decode(scores, k, wanted)
     places = np.zeros(0, np.int64)
     answers = [
-        Part(engine(table), places).answer(asked(scores, k, wanted, number, parts)) for number, table in enumerate(cut)
+        ShardServer(engine(table), places).answer(asked(scores, k, wanted, number, parts))
+        for number, table in enumerate(cut)
     ]
-    found = merged([answer.found for answer in answers], k, None, k)
+    found = merged([answer.candidates for answer in answers], k, None, k)
     assert found == expected
 
 
@@ -205,7 +206,7 @@ class World:
             units = Units.of([self.doc_ids[place] for place in places.tolist()])
             sources = (evidence.part(places), vectors.part(places), bm25.part(places), text_vectors.part(places))
             made = Engine(table, scorer, ngrams, units, None, *sources, **how, factors=self.whole.factors)
-            self.parts.append(Part(made, places))
+            self.parts.append(ShardServer(made, places))
 
     def change(self, wish: dict[str, Any]) -> None:
         self.table.change(**wish)
@@ -224,7 +225,7 @@ class World:
             part.answer(asked(scores, depth, wanted, number, len(self.parts), query, expanded=expanded))
             for number, part in enumerate(self.parts)
         ]
-        return merged([answer.found for answer in answers], k, self.whole.fusion, depth)
+        return merged([answer.candidates for answer in answers], k, self.whole.fusion, depth)
 
 
 @settings(max_examples=100)

@@ -1,6 +1,6 @@
-"""One part of an index, opened to answer for its documents.
+"""A shard server: one part of an index, opened to answer for its documents.
 
-Encoder and phrase rows are read only for docids that were added after the fit.
+The encoder and the phrase rows are read only for docids that were added after the fit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.base.storage import in_memory
-from pixnar.distributed.merge import Found
+from pixnar.distributed.merge import ShardCandidates
 from pixnar.distributed.shards import Shards, read_places
 from pixnar.documents import Filter
 from pixnar.documents.columns import Columns, Mask
@@ -36,8 +36,8 @@ _NOTHING = np.zeros((0, 0), np.float32)
 _NO_TOKENS = np.zeros(0, np.uint32)
 
 
-class Asked(NamedTuple):
-    """What a part is asked: a query with all that the model says of it, and what is wanted."""
+class ShardRequest(NamedTuple):
+    """A query for a part, with all that the model says of it, and which documents to return."""
 
     text: str  # normalised
     own: Tokens  # the query as a docid, which may be one
@@ -50,16 +50,16 @@ class Asked(NamedTuple):
     where: str | None
 
 
-class Answer(NamedTuple):
-    """What a part answers: its candidates, its documents that the query names word by word, keys of added documents."""
+class ShardResponse(NamedTuple):
+    """The candidates of a part, its documents that the query names word by word, and keys of added documents."""
 
-    found: Found
+    candidates: ShardCandidates
     named: list[str]
     new_keys: frozenset[str]
 
 
-class Told(NamedTuple):
-    """A document that is found: its docid as it was written, its title and its metadata."""
+class HitDetails(NamedTuple):
+    """The docid of a hit as it was written, and the title and metadata of its document."""
 
     docid: str
     title: str
@@ -67,15 +67,15 @@ class Told(NamedTuple):
 
 
 class _Lenient(Filter):
-    """A filter over a part, where a key may be missing that other parts have: who knows the whole judges that."""
+    """A filter over a part, where a key may be missing that other parts have: that is judged for the whole index."""
 
     def mask(self, columns: Columns, n: int, *, strict: bool = True, known: Container[str] = ()) -> Mask:
         """Which of the n documents meet it; a key without a column is one that all of them lack."""
         return super().mask(columns, n, strict=False)
 
 
-class Part:
-    """The documents of one part. Safe for many threads."""
+class ShardServer:
+    """An open part of an index. Safe for many threads."""
 
     def __init__(self, engine: Engine, places: NDArray[np.int64]) -> None:
         """`places` says where the units of the engine stand among those of the whole."""
@@ -84,7 +84,7 @@ class Part:
     @classmethod
     def open(
         cls, shards: Shards, number: int, *, sources: str = "all", mapped: bool = True, warm_up: bool = False
-    ) -> Part:
+    ) -> ShardServer:
         """Open one part of what `split` wrote."""
         content, folder = shards.check(number), shards.parts[number]
         rows = HeadRows.load(folder / HEAD, verify=False)
@@ -116,21 +116,21 @@ class Part:
         """The docids of its documents."""
         return self.engine.table
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, request: ShardRequest) -> ShardResponse:
         """The best of its documents, by each source."""
-        condition = None if asked.where is None else parse(asked.where)
+        condition = None if request.where is None else parse(request.where)
         where = None if condition is None else _Lenient(condition.text, condition.condition)
-        wanted = Wanted(asked.allow, asked.forbid, where)
+        wanted = Wanted(request.allow, request.forbid, where)
         new_keys = frozenset() if condition is None else frozenset(self.table.snapshot().new_keys)
-        named = self._allowed(self.table.named(asked.own), wanted) if asked.own else []
-        return Answer(self._found(asked, wanted), named, new_keys)
+        named = self._allowed(self.table.named(request.own), wanted) if request.own else []
+        return ShardResponse(self._candidates(request, wanted), named, new_keys)
 
-    def told(self, hits: Sequence[tuple[str, Tokens]]) -> list[Told]:
-        """What is known of some of its documents, which one may have removed a moment ago, and of their docids."""
-        found = self.table.described([doc_id for doc_id, _ in hits])
+    def details(self, hits: Sequence[tuple[str, Tokens]]) -> list[HitDetails]:
+        """Details of hits among its documents, which somebody may have removed a moment ago."""
+        documents = self.table.described([doc_id for doc_id, _ in hits])
         return [
-            Told(self.spelling(tokens), *((one.title, one.metadata) if one else ("", {})))
-            for (_, tokens), one in zip(hits, found, strict=True)
+            HitDetails(self.spelling(tokens), *((document.title, document.metadata) if document else ("", {})))
+            for (_, tokens), document in zip(hits, documents, strict=True)
         ]
 
     def lookup(self, words: Sequence[str]) -> list[list[Neighbour] | None]:
@@ -144,18 +144,18 @@ class Part:
         """A docid as it was written."""
         return (self.table.spelling(tokens) or self.table.vocabulary.decode(tokens)) if tokens else ""
 
-    def _found(self, asked: Asked, wanted: Wanted) -> Found:
+    def _candidates(self, request: ShardRequest, wanted: Wanted) -> ShardCandidates:
         engine = self.engine
         if engine.fusion is None:
-            hits = engine.decode(asked.scores, asked.k, wanted)
+            hits = engine.decode(request.scores, request.k, wanted)
             ids, tokens = [hit.doc_id for hit in hits], [hit.tokens for hit in hits]
             nowhere = np.full(len(hits), -1, np.int64)
-            return Found(ids, np.array([hit.score for hit in hits], np.float64), tokens, nowhere, {}, {}, [])
-        query = Query(asked.text, _NOTHING, asked.pooled, _NO_TOKENS, None)
-        found = engine.candidates(query, asked.scores, asked.k, wanted, expanded=lambda _: asked.expanded)
-        scores = np.array([one.scores[place] for one, place in found.places], np.float64)
+            return ShardCandidates(ids, np.array([hit.score for hit in hits], np.float64), tokens, nowhere, {}, {}, [])
+        query = Query(request.text, _NOTHING, request.pooled, _NO_TOKENS, None)
+        candidates = engine.candidates(query, request.scores, request.k, wanted, expanded=lambda _: request.expanded)
+        scores = np.array([hits.scores[place] for hits, place in candidates.places], np.float64)
         known = len(self.places)
-        named = np.unique(np.concatenate([found.units, *(top.units for top in found.tops.values())]))
+        named = np.unique(np.concatenate([candidates.units, *(top.units for top in candidates.tops.values())]))
         new = named[named >= known]
 
         def places(units: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -163,22 +163,22 @@ class Part:
             out[units < known] = self.places[units[units < known]]
             return out
 
-        return Found(
-            found.doc_ids,
+        return ShardCandidates(
+            candidates.doc_ids,
             scores,
-            [one.tokens(place) for one, place in found.places],
-            places(found.units),
-            {name: column for name, column in found.columns.items() if name != BY_DOCIDS},
-            {name: Top(places(top.units), top.scores) for name, top in found.tops.items()},
-            [found.sources.units[unit] for unit in new.tolist()],
+            [hits.tokens(place) for hits, place in candidates.places],
+            places(candidates.units),
+            {name: column for name, column in candidates.columns.items() if name != BY_DOCIDS},
+            {name: Top(places(top.units), top.scores) for name, top in candidates.tops.items()},
+            [candidates.sources.units[unit] for unit in new.tolist()],
         )
 
     def _allowed(self, doc_ids: Sequence[str], wanted: Wanted) -> list[str]:
-        """Those that may be found."""
+        """Those that may be candidates."""
         if wanted.allow is not None:
             doc_ids = sorted(set(doc_ids) & set(wanted.allow))
         if wanted.forbid is None and wanted.where is None:
             return list(doc_ids)
         snapshot = self.table.snapshot()
         bits = ((doc_id, snapshot.allowed([doc_id], wanted.forbid, wanted.where)) for doc_id in doc_ids)
-        return [doc_id for doc_id, one in bits if one is None or one.any()]
+        return [doc_id for doc_id, mask in bits if mask is None or mask.any()]
