@@ -1,4 +1,4 @@
-"""From the answers of parts to the answer of the whole, exactly.
+"""Exact top-k merge of the answers of the parts of an index.
 
 A part answers with the best of its documents, `depth` of them by each source. Whatever is among the `depth` best of the
 whole is among the `depth` best of its own part, so the parts' answers hold every candidate that the whole would have;
@@ -26,8 +26,8 @@ Ints = NDArray[np.int64]
 _BEHIND = 1 << 40  # documents added after the fit stand behind all others, by id
 
 
-class Found(NamedTuple):
-    """What one part answers: its candidates, by id, and what each source says of them.
+class ShardCandidates(NamedTuple):
+    """The candidates of one part, by id, and their scores by each source.
 
     `scores` are those of their docids in full, `tokens` their best docids. `places` says where they stand among the
     documents of the whole, as units of `tops` do, the best of each source whether or not they may be found; -1 - i is
@@ -43,10 +43,10 @@ class Found(NamedTuple):
     new: list[str]
 
 
-def merged(parts: Sequence[Found], k: int, fusion: Fusion | None, depth: int) -> list[DocumentHit]:
+def merged(parts: Sequence[ShardCandidates], k: int, fusion: Fusion | None, depth: int) -> list[DocumentHit]:
     """The k best documents of the whole, given those of all its parts."""
     doc_ids = [doc_id for part in parts for doc_id in part.doc_ids]
-    tokens = [one for part in parts for one in part.tokens]
+    tokens = [docid for part in parts for docid in part.tokens]
     scores = np.concatenate([np.zeros(0), *(part.scores for part in parts)])
 
     def rank(number: int) -> tuple[float, Tokens, bytes]:
@@ -69,22 +69,22 @@ def merged(parts: Sequence[Found], k: int, fusion: Fusion | None, depth: int) ->
     return [DocumentHit(doc_ids[order[i]], float(fused[i]), tokens[order[i]]) for i in best(fused, k).tolist()]
 
 
-def _numbered(parts: Sequence[Found]) -> list[Found]:
+def _numbered(parts: Sequence[ShardCandidates]) -> list[ShardCandidates]:
     """The same with one number for every document that was added after the fit, as the whole counts them."""
     new = sorted((doc_id for part in parts for doc_id in part.new), key=word_bytes)
     number = {doc_id: _BEHIND + i for i, doc_id in enumerate(new)}
-    made = []
+    numbered = []
     for part in parts:
-        mine = np.array([number[doc_id] for doc_id in part.new], np.int64)
+        numbers = np.array([number[doc_id] for doc_id in part.new], np.int64)
 
-        def places(given: Ints, mine: Ints = mine) -> Ints:
+        def places(given: Ints, numbers: Ints = numbers) -> Ints:
             out = given.copy()
-            out[given < 0] = mine[-1 - given[given < 0]]
+            out[given < 0] = numbers[-1 - given[given < 0]]
             return out
 
         tops = {name: Top(places(top.units), top.scores) for name, top in part.tops.items()}
-        made.append(part._replace(places=places(part.places), tops=tops))
-    return made
+        numbered.append(part._replace(places=places(part.places), tops=tops))
+    return numbered
 
 
 def _best(tops: Sequence[Top], depth: int) -> Ints:

@@ -24,8 +24,8 @@ from typing import Any
 from pixnar.base.errors import PixnarError
 from pixnar.base.storage import in_memory
 from pixnar.distributed.cluster import connected
-from pixnar.distributed.part import Answer, Asked, Part, Told
-from pixnar.distributed.sharded import Named, Sharded, ToldHit
+from pixnar.distributed.shard_server import HitDetails, ShardRequest, ShardResponse, ShardServer
+from pixnar.distributed.sharded import DetailedHit, Named, Sharded
 from pixnar.distributed.shards import Shards, is_shards
 from pixnar.index import Index
 from pixnar.runtime import CachedEncoder
@@ -152,11 +152,11 @@ class deployed:  # noqa: N801 - it is used as a function
             serve.run_many([target], wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
             until = time.monotonic() + _START
             while not self._stop.wait(_LOOK):
-                found = serve.status().applications.get(NAME)
-                if found and found.status == "RUNNING":
+                application = serve.status().applications.get(NAME)
+                if application and application.status == "RUNNING":
                     return
-                if found and found.status == "DEPLOY_FAILED":
-                    raise RuntimeError(found.message)
+                if application and application.status == "DEPLOY_FAILED":
+                    raise RuntimeError(application.message)
                 if time.monotonic() > until:
                     raise TimeoutError(f"not all replicas are up after {_START:.0f} s: see ray status")
         except (RuntimeError, TimeoutError) as error:
@@ -167,7 +167,7 @@ class deployed:  # noqa: N801 - it is used as a function
         from ray import serve
 
         folder, settings, limits = self._folder.resolve(), self._settings, self._settings.limits
-        one: dict[str, Any] = {
+        options: dict[str, Any] = {
             "num_replicas": self._cluster.replicas,
             "ray_actor_options": {"num_cpus": 1},
             "health_check_period_s": 1.0,
@@ -175,13 +175,13 @@ class deployed:  # noqa: N801 - it is used as a function
         }
         most = limits.waiting + settings.workers + _MORE
         ingress: Any = serve.ingress()
-        front = serve.deployment(**one, name="front", max_ongoing_requests=most)(ingress(_Front))
+        front = serve.deployment(**options, name="front", max_ongoing_requests=most)(ingress(_Front))
         if self._shards is None:
             return front.bind(str(folder), settings, [])
         handles = []
         for number in range(self._parts):
-            made = serve.deployment(**one, name=f"part-{number:03}", max_ongoing_requests=most)(_Part)
-            handles.append(made.bind(str(folder), self._shards.cut, number, settings))
+            replica = serve.deployment(**options, name=f"part-{number:03}", max_ongoing_requests=most)(_ShardReplica)
+            handles.append(replica.bind(str(folder), self._shards.cut, number, settings))
         return front.bind(str(folder), settings, handles, self._shards.cut)
 
 
@@ -218,29 +218,29 @@ class _Front:
         return os.getpid()
 
 
-class _Part:
+class _ShardReplica:
     """A replica of one part of a cut."""
 
     def __init__(self, folder: str, cut: str, number: int, settings: Settings) -> None:
         shards = Shards.open(folder, cut)
-        self._part = Part.open(shards, number, sources=settings.sources, mapped=False, warm_up=True)
+        self._part = ShardServer.open(shards, number, sources=settings.sources, mapped=False, warm_up=True)
         self._pool = ThreadPoolExecutor(max(1, settings.workers))
         if settings.look_seconds:
             threading.Thread(target=self._refresh, args=(settings.look_seconds,), daemon=True).start()
 
-    async def answer(self, asked: Asked) -> Answer:
-        return await self._run(self._part.answer, asked)  # type: ignore[no-any-return]
+    async def answer(self, request: ShardRequest) -> ShardResponse:
+        return await self._run(self._part.answer, request)  # type: ignore[no-any-return]
 
-    async def told(self, hits: Named) -> list[Told]:
-        return await self._run(self._part.told, hits)  # type: ignore[no-any-return]
+    async def details(self, hits: Named) -> list[HitDetails]:
+        return await self._run(self._part.details, hits)  # type: ignore[no-any-return]
 
     async def lookup(self, words: list[str]) -> list[list[Neighbour] | None]:
         return await self._run(self._part.lookup, words)  # type: ignore[no-any-return]
 
     async def facts(self) -> dict[str, Any]:
         table = self._part.table
-        told = {"documents": table.documents, "docids": table.pairs, "process": os.getpid()}
-        return told | {"keys": sorted(table.snapshot().new_keys)}
+        counts = {"documents": table.documents, "docids": table.pairs, "process": os.getpid()}
+        return counts | {"keys": sorted(table.snapshot().new_keys)}
 
     async def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
@@ -258,8 +258,8 @@ class _Part:
                 continue
 
 
-class RayParts:
-    """Parts behind handles of Ray Serve; a call that a replica did not live to answer is made again.
+class RayShardServers:
+    """Shard servers behind handles of Ray Serve; a call that a replica did not live to answer is made again.
 
     `timeout` is how long one may take, in seconds.
     """
@@ -267,16 +267,16 @@ class RayParts:
     def __init__(self, handles: Sequence[Any], timeout: float) -> None:
         self._handles, self.timeout = list(handles), timeout
 
-    def answers(self, asked: Sequence[Asked]) -> list[Answer]:
-        """See `Parts`."""
-        return self._all("answer", [(one,) for one in asked])
+    def answers(self, requests: Sequence[ShardRequest]) -> list[ShardResponse]:
+        """See `ShardServers`."""
+        return self._all("answer", [(request,) for request in requests])
 
-    def told(self, hits: Sequence[Named]) -> list[list[Told]]:
-        """See `Parts`; a part that has none of the documents is not asked."""
-        return self._all("told", [(some,) if some else None for some in hits], [])
+    def details(self, hits: Sequence[Named]) -> list[list[HitDetails]]:
+        """See `ShardServers`; a part that has none of the documents is not asked."""
+        return self._all("details", [(own,) if own else None for own in hits], [])
 
     def lookup(self, words: Sequence[str]) -> list[list[list[Neighbour] | None]]:
-        """See `Parts`. If a part does not answer, the lexicon alone corrects: one query must not fail the others."""
+        """See `ShardServers`. If a part does not answer, the lexicon alone corrects: other queries must not fail."""
         try:
             return self._all("lookup", [(list(words),) for _ in self._handles])
         except RefusedError:
@@ -326,7 +326,7 @@ class ShardedShelf:
     def __init__(self, folder: Path, cut: str, settings: Settings, handles: Sequence[Any]) -> None:
         self.folder = folder
         self.listeners: list[Callable[[str], None]] = []
-        self._parts = RayParts(handles, _START)
+        self._parts = RayShardServers(handles, _START)
         self.index = Sharded.open(folder, self._parts, sources=settings.sources, threads=1, cut=cut)
         self._parts.facts()  # the parts may take longer to open than a request may take
         self.seconds = 0.05
@@ -355,8 +355,8 @@ class ShardedShelf:
                 if job.explain:
                     raise RefusedError(422, "explain: not offered by an index in parts; ask one that serves the whole")
                 hits = self.index.answered(query, job.options, lap)
-                told = {"query": job.text, "corrected": query.text if query.original else None}
-                done.append(to_json({**told, "hits": [*map(self._told, hits)], "explanation": None}))
+                asked = {"query": job.text, "corrected": query.text if query.original else None}
+                done.append(to_json({**asked, "hits": [*map(self._row, hits)], "explanation": None}))
             except Exception as error:  # one query's failure is not that of those it is answered with
                 done.append(error)
         if watch is not None and jobs:
@@ -366,15 +366,15 @@ class ShardedShelf:
 
     def facts(self) -> dict[str, Any]:
         """See `Backend`."""
-        index, found = self.index.index, self._parts.facts()
+        index, parts = self.index.index, self._parts.facts()
         fusion = index.ranker.fusion
         return {
-            "documents": sum(one["documents"] for one in found),
-            "docids": sum(one["docids"] for one in found),
+            "documents": sum(part["documents"] for part in parts),
+            "docids": sum(part["docids"] for part in parts),
             "vocabulary": index.table.vocab_size,
             "slots": index.ranker.scorer.slots,
             "sources": ["docids"] if fusion is None else list(fusion.weights),
-            "keys": sorted({*self.index.shards.keys}.union(*(one["keys"] for one in found))),
+            "keys": sorted({*self.index.shards.keys}.union(*(part["keys"] for part in parts))),
         }
 
     def add(self, wish: Addition, limits: Limits) -> None:
@@ -388,10 +388,10 @@ class ShardedShelf:
     def close(self) -> None:
         """See `Backend`."""
 
-    def _told(self, told: ToldHit) -> dict[str, Any]:
-        table = self.index.index.table
-        tokens = [table.vocabulary.token(v) for v in table.encode(told.hit.docid)] if told.hit.docid else []
-        return {**told.hit.facts(), "tokens": tokens, "title": told.title, "metadata": told.metadata}
+    def _row(self, detailed: DetailedHit) -> dict[str, Any]:
+        table, hit = self.index.index.table, detailed.hit
+        tokens = [table.vocabulary.token(v) for v in table.encode(hit.docid)] if hit.docid else []
+        return {**hit.facts(), "tokens": tokens, "title": detailed.title, "metadata": detailed.metadata}
 
     def _warm_up(self) -> None:
         took = []
@@ -404,21 +404,21 @@ class ShardedShelf:
 
 def _why_not(serve: Any) -> str:
     """What the deployments say of themselves that did not start: the last line of their first complaint."""
-    found = serve.status().applications.get(NAME)
-    for one in found.deployments.values() if found else ():
-        lines = [line for line in one.message.splitlines() if line.strip()]
-        if one.status != "HEALTHY" and lines:
+    application = serve.status().applications.get(NAME)
+    for deployment in application.deployments.values() if application else ():
+        lines = [line for line in deployment.message.splitlines() if line.strip()]
+        if deployment.status != "HEALTHY" and lines:
             return str(lines[-1])
     return ""
 
 
 def _free_port(host: str, port: int) -> int:
     """The port, or any for 0, if it is free: Ray would find out late, and say so at length."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as made:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            made.bind((host, port))
+            listener.bind((host, port))
         except OSError as error:
             reason = error.strerror
             raise PixnarError(f"cannot serve at {host}:{port}: {reason}; choose another --host or --port") from error
-        return int(made.getsockname()[1])
+        return int(listener.getsockname()[1])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pixnar.corpus.records import Document
 from pixnar.distributed.merge import merged
-from pixnar.distributed.part import Asked, Part
+from pixnar.distributed.shard_server import ShardRequest, ShardServer
 from pixnar.distributed.shards import Cut, change
 from pixnar.fusion.bm25 import Bm25
 from pixnar.fusion.fuse import Fusion
@@ -74,7 +74,7 @@ def asked(
     parts: int,
     query: Query | None = None,
     **more: Any,
-) -> Asked:
+) -> ShardRequest:
     """What one part is asked: of ids only its own."""
     ids = [
         None if given is None else [doc_id for doc_id in given if part_of(doc_id, parts) == part]
@@ -82,7 +82,7 @@ def asked(
     ]
     text, pooled = (query.text, query.pooled) if query else ("", np.zeros(0, np.float32))
     where = wanted.where if isinstance(wanted.where, str) else None
-    return Asked(text, (), pooled, scores, more.get("expanded"), depth, ids[0], ids[1], where)
+    return ShardRequest(text, (), pooled, scores, more.get("expanded"), depth, ids[0], ids[1], where)
 
 
 @st.composite
@@ -151,9 +151,10 @@ def test_docids_alone(
     expected = ranker(whole).decode(scores, k, wanted)
     places = np.zeros(0, np.int64)
     answers = [
-        Part(ranker(table), places).answer(asked(scores, k, wanted, number, parts)) for number, table in enumerate(cut)
+        ShardServer(ranker(table), places).answer(asked(scores, k, wanted, number, parts))
+        for number, table in enumerate(cut)
     ]
-    found = merged([answer.found for answer in answers], k, None, k)
+    found = merged([answer.candidates for answer in answers], k, None, k)
     assert found == expected
 
 
@@ -213,7 +214,7 @@ class World:
             units = Units.of([self.doc_ids[place] for place in places.tolist()])
             sources = (evidence.part(places), vectors.part(places), bm25.part(places), text_vectors.part(places))
             made = Ranker(table, scorer, ngrams, units, None, *sources, **how, factors=self.whole.factors)
-            self.parts.append(Part(made, places))
+            self.parts.append(ShardServer(made, places))
 
     def change(self, wish: dict[str, Any]) -> None:
         self.table.change(**wish)
@@ -232,7 +233,7 @@ class World:
             part.answer(asked(scores, depth, wanted, number, len(self.parts), query, expanded=expanded))
             for number, part in enumerate(self.parts)
         ]
-        return merged([answer.found for answer in answers], k, self.whole.fusion, depth)
+        return merged([answer.candidates for answer in answers], k, self.whole.fusion, depth)
 
 
 @settings(max_examples=100)

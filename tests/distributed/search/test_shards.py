@@ -17,7 +17,7 @@ import pytest
 from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.corpus.perturb import Perturbation
 from pixnar.corpus.records import Document
-from pixnar.distributed.part import Part
+from pixnar.distributed.shard_server import ShardServer
 from pixnar.distributed.sharded import Sharded
 from pixnar.distributed.shards import Shards, change, split
 from pixnar.index import Index
@@ -181,7 +181,7 @@ def test_a_cut_that_is_replaced_while_in_use(home: Path, cuts: Path, tmp_path: P
         table.refresh()
     assert table.documents == documents
     with pytest.raises(PixnarError, match="part-000 is not part 0"):
-        Part.open(shards, 0)
+        ShardServer.open(shards, 0)
     with pytest.raises(PixnarError, match="cut again since"):
         Sharded.open(tmp_path / "shards", cut=shards.cut)
     assert Sharded.open(tmp_path / "shards").search("balin dwalin", 1)[0].id == "new"

@@ -1,6 +1,6 @@
-"""One part of an index, opened to answer for its documents.
+"""A shard server: one part of an index, opened to answer for its documents.
 
-Encoder and phrase rows are read only for docids that were added after the fit.
+The encoder and the phrase rows are read only for docids that were added after the fit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.base.storage import in_memory
-from pixnar.distributed.merge import Found
+from pixnar.distributed.merge import ShardCandidates
 from pixnar.distributed.shards import Shards, read_places
 from pixnar.documents import Filter
 from pixnar.documents.columns import Columns, Mask
@@ -37,8 +37,8 @@ _NOTHING = np.zeros((0, 0), np.float32)
 _NO_TOKENS = np.zeros(0, np.uint32)
 
 
-class Asked(NamedTuple):
-    """What a part is asked: a query with all that the model says of it, and what is wanted."""
+class ShardRequest(NamedTuple):
+    """A query for a part, with all that the model says of it, and which documents to return."""
 
     text: str  # normalised
     own: Tokens  # the query as a docid, which may be one
@@ -51,16 +51,16 @@ class Asked(NamedTuple):
     where: str | None
 
 
-class Answer(NamedTuple):
-    """What a part answers: its candidates, its documents that the query names word by word, keys of added documents."""
+class ShardResponse(NamedTuple):
+    """The candidates of a part, its documents that the query names word by word, and keys of added documents."""
 
-    found: Found
+    candidates: ShardCandidates
     named: list[str]
     new_keys: frozenset[str]
 
 
-class Told(NamedTuple):
-    """A document that is found: its docid as it was written, its title and its metadata."""
+class HitDetails(NamedTuple):
+    """The docid of a hit as it was written, and the title and metadata of its document."""
 
     docid: str
     title: str
@@ -68,15 +68,15 @@ class Told(NamedTuple):
 
 
 class _Lenient(Filter):
-    """A filter over a part, where a key may be missing that other parts have: who knows the whole judges that."""
+    """A filter over a part, where a key may be missing that other parts have: that is judged for the whole index."""
 
     def mask(self, columns: Columns, n: int, *, strict: bool = True, known: Container[str] = ()) -> Mask:
         """Which of the n documents meet it; a key without a column is one that all of them lack."""
         return super().mask(columns, n, strict=False)
 
 
-class Part:
-    """The documents of one part. Safe for many threads."""
+class ShardServer:
+    """An open part of an index. Safe for many threads."""
 
     def __init__(self, ranker: Ranker, places: NDArray[np.int64]) -> None:
         """`places` says where the units of the ranker stand among those of the whole."""
@@ -85,7 +85,7 @@ class Part:
     @classmethod
     def open(
         cls, shards: Shards, number: int, *, sources: str = "all", mapped: bool = True, warm_up: bool = False
-    ) -> Part:
+    ) -> ShardServer:
         """Open one part of what `split` wrote."""
         content, folder = shards.check(number), shards.parts[number]
         rows = HeadRows.load(folder / HEAD, verify=False)
@@ -117,21 +117,21 @@ class Part:
         """The docids of its documents."""
         return self.ranker.table
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, request: ShardRequest) -> ShardResponse:
         """The best of its documents, by each source."""
-        condition = None if asked.where is None else parse(asked.where)
+        condition = None if request.where is None else parse(request.where)
         where = None if condition is None else _Lenient(condition.text, condition.condition)
-        options = SearchOptions(allow=asked.allow, forbid=asked.forbid, where=where)
+        options = SearchOptions(allow=request.allow, forbid=request.forbid, where=where)
         new_keys = frozenset() if condition is None else frozenset(self.table.snapshot().new_keys)
-        named = sorted(self.ranker.allowed(self.table.named(asked.own), options)) if asked.own else []
-        return Answer(self._found(asked, options), named, new_keys)
+        named = sorted(self.ranker.allowed(self.table.named(request.own), options)) if request.own else []
+        return ShardResponse(self._candidates(request, options), named, new_keys)
 
-    def told(self, hits: Sequence[tuple[str, Tokens]]) -> list[Told]:
-        """What is known of some of its documents, which one may have removed a moment ago, and of their docids."""
+    def details(self, hits: Sequence[tuple[str, Tokens]]) -> list[HitDetails]:
+        """Details of hits among its documents, which somebody may have removed a moment ago."""
         documents = self.table.described([doc_id for doc_id, _ in hits])
         texts = self.table.spellings([tokens for _, tokens in hits])
         return [
-            Told(text, *((document.title, document.metadata) if document else ("", {})))
+            HitDetails(text, *((document.title, document.metadata) if document else ("", {})))
             for text, document in zip(texts, documents, strict=True)
         ]
 
@@ -142,18 +142,18 @@ class Part:
             return [[] for _ in words]
         return speller.added.lookup(words)
 
-    def _found(self, asked: Asked, options: SearchOptions) -> Found:
+    def _candidates(self, request: ShardRequest, options: SearchOptions) -> ShardCandidates:
         ranker = self.ranker
         if ranker.fusion is None:
-            hits = ranker.decode(asked.scores, asked.k, options)
+            hits = ranker.decode(request.scores, request.k, options)
             ids, tokens = [hit.doc_id for hit in hits], [hit.tokens for hit in hits]
             nowhere = np.full(len(hits), -1, np.int64)
-            return Found(ids, np.array([hit.score for hit in hits], np.float64), tokens, nowhere, {}, {}, [])
-        query = Query(asked.text, _NOTHING, asked.pooled, _NO_TOKENS, None)
-        found = ranker.candidates(query, asked.scores, asked.k, options, expanded=lambda _: asked.expanded)
-        scores = np.array([one.scores[place] for one, place in found.places], np.float64)
+            return ShardCandidates(ids, np.array([hit.score for hit in hits], np.float64), tokens, nowhere, {}, {}, [])
+        query = Query(request.text, _NOTHING, request.pooled, _NO_TOKENS, None)
+        candidates = ranker.candidates(query, request.scores, request.k, options, expanded=lambda _: request.expanded)
+        scores = np.array([hits.scores[place] for hits, place in candidates.places], np.float64)
         known = len(self.places)
-        named = np.unique(np.concatenate([found.units, *(top.units for top in found.tops.values())]))
+        named = np.unique(np.concatenate([candidates.units, *(top.units for top in candidates.tops.values())]))
         new = named[named >= known]
 
         def places(units: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -161,12 +161,12 @@ class Part:
             out[units < known] = self.places[units[units < known]]
             return out
 
-        return Found(
-            found.doc_ids,
+        return ShardCandidates(
+            candidates.doc_ids,
             scores,
-            [one.tokens(place) for one, place in found.places],
-            places(found.units),
-            {name: column for name, column in found.columns.items() if name != BY_DOCIDS},
-            {name: Top(places(top.units), top.scores) for name, top in found.tops.items()},
-            [found.sources.units[unit] for unit in new.tolist()],
+            [hits.tokens(place) for hits, place in candidates.places],
+            places(candidates.units),
+            {name: column for name, column in candidates.columns.items() if name != BY_DOCIDS},
+            {name: Top(places(top.units), top.scores) for name, top in candidates.tops.items()},
+            [candidates.sources.units[unit] for unit in new.tolist()],
         )
