@@ -31,7 +31,7 @@ from pixnar.model.encoder import MINILM, Encoder
 from pixnar.model.features import FeatureCache
 from pixnar.model.graphs import exported
 from pixnar.runtime.encoder_folder import FP32, INT8, INT8_BLOCKS
-from pixnar.train.names import read_names
+from pixnar.train.data import read_inputs
 
 TORCH = "torch"
 PRECISIONS = (FP32, INT8, INT8_BLOCKS)
@@ -57,7 +57,7 @@ def run(
             write_demo(home / "corpus")
         source = corpus or str(home / "corpus")
         loaded = Encoder.load(encoder)
-        docids = read_names(open_corpus(source)).docids
+        docids = read_inputs(open_corpus(source)).docids
         chosen = [docids[int(i)] for i in np.sort(np.random.default_rng(0).permutation(len(docids))[:texts])]
         results |= {"corpus": corpus or "demo", "texts": len(chosen), "rounds": rounds}
         results["pieces_per_text"] = float(np.mean([len(row) for row in loaded.pieces(chosen)]))
@@ -107,7 +107,7 @@ def _rates(
 def _quality(corpus: str, encoder: Encoder, folder: Path) -> dict[str, float]:
     """MRR@10 of dense retrieval over all docids, all dev queries."""
     source = open_corpus(corpus)
-    names, dev = read_names(source), read_queries(source, "dev")
+    names, dev = read_inputs(source), read_queries(source, "dev")
     figures: dict[str, float] = {"queries": len(dev), "docids": len(names.docids)}
     for precision in PRECISIONS:
         features = FeatureCache(encoder, folder, precision=precision)

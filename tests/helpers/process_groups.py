@@ -338,7 +338,7 @@ def save_for_ever(folder: Path, turn: int, group: ProcessGroup) -> None:
     if group.rank == turn % group.size:
         signal.setitimer(signal.ITIMER_REAL, random.Random(turn).uniform(0.01, 0.3))
     first, last = group.rows(1001)
-    rows = checkpoint.Rows(first, last, group, lambda name: name == "rows")
+    rows = checkpoint.RowShard(first, last, group, lambda name: name == "rows")
     for step in itertools.count(newest):  # the last one is written again
         tensors = {"rows": torch.full((last - first, 50), float(step)), "step": torch.tensor(step)}
         checkpoint.save(folder, step, tensors, {"step": step}, rows=rows)

@@ -8,7 +8,7 @@ import pytest
 
 from pixnar.model import features
 from pixnar.model.encoder import Encoder
-from pixnar.model.features import FeatureCache, Known
+from pixnar.model.features import FeatureCache, KnownVectors
 from pixnar.model.process_group import SINGLE, ProcessGroup
 from tests.helpers.tiny_model import TEXTS, save_encoder
 
@@ -131,11 +131,11 @@ def test_known_texts_are_not_encoded(encoder: Encoder, calls: list[list[str]]) -
     vectors = cache.vectors(texts)
     calls.clear()
     wanted = ["zebra", texts[2], "a", texts[0], texts[2], "zebra"]
-    found = cache.vectors(wanted, known=Known(texts, vectors))
+    found = cache.vectors(wanted, known=KnownVectors(texts, vectors))
     assert calls == [["zebra", "a"]]
     assert np.array_equal(found[[1, 3, 4]], vectors[[2, 0, 2]])
     assert np.abs(found - encoder.embed(wanted)).max() < 1e-3
-    assert np.array_equal(cache.vectors(texts[:2], known=Known(texts, vectors)), vectors[:2])
+    assert np.array_equal(cache.vectors(texts[:2], known=KnownVectors(texts, vectors)), vectors[:2])
 
 
 def test_shares_of_processes_are_the_whole(encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

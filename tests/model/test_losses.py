@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pixnar.model.head import PhraseHead
-from pixnar.model.losses import LossParts, Sample, Sampler, Weights, losses, shortlist_loss
+from pixnar.model.losses import LossParts, Sampler, TokenSample, Weights, losses, shortlist_loss
 
 # Two tokens and the end; width two; two examples, two slots. Rows: a = (1, 0), b = (0, 1), end = (1, 1).
 ROWS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
@@ -108,7 +108,7 @@ def test_values_and_gradients_are_those_of_the_full_softmax(chunk: int, bias: bo
 
 def test_a_sample_of_everything_is_exact() -> None:
     x, targets, head = _random(sparse=True)
-    everything = Sample(torch.arange(31), torch.zeros(31))
+    everything = TokenSample(torch.arange(31), torch.zeros(31))
     full, sampled = losses(x, targets, head), losses(x, targets, head, sample=everything)
     for one, other in zip(full, sampled, strict=True):
         torch.testing.assert_close(one, other)
@@ -154,7 +154,7 @@ def test_wrong_input_is_told() -> None:
     with pytest.raises(ValueError, match=r"\[4, 3\]"):
         losses(x[:, 1:], targets, head)
     with pytest.raises(ValueError, match="lacks"):
-        losses(x, targets, head, sample=Sample(torch.tensor([3, 9, 30]), torch.zeros(3)))
+        losses(x, targets, head, sample=TokenSample(torch.tensor([3, 9, 30]), torch.zeros(3)))
     with pytest.raises(IndexError):
         losses(x, targets + 1, head)
     with pytest.raises(ValueError, match="size"):

@@ -16,7 +16,7 @@ from pixnar.pipeline import Report, fit, run, vectors
 from pixnar.pipeline.vectors import Sample, choose_precision
 from pixnar.recipe import Recipe, override
 from pixnar.runtime.encoder_folder import FP32, INT8
-from pixnar.train.names import read_names
+from pixnar.train.data import read_inputs
 from tests.helpers.fit_corpora import WORDS, settings, write_small
 from tests.helpers.tiny_model import save_encoder
 
@@ -41,7 +41,7 @@ def made(corpus: Path, output: Path, encoder: Path, **changes: object) -> Report
 def chosen(corpus: Path, encoder: Path, folder: Path, wish: str = "auto", split: str = "dev") -> tuple[Any, list[str]]:
     source = open_corpus(corpus)
     said: list[str] = []
-    names, dev = read_names(source), read_queries(source, split)
+    names, dev = read_inputs(source), read_queries(source, split)
     facts = choose_precision(Encoder.load(encoder), folder, wish, names, dev, 100, said.append, 1)
     return facts, said
 
@@ -80,7 +80,7 @@ def test_a_sample_is_measured_both_ways(
 
 def test_siblings_do_not_find_themselves(corpus: Path) -> None:
     source = open_corpus(corpus)
-    names = read_names(source)
+    names = read_inputs(source)
     sample = Sample.draw(names, read_queries(source, "none"))
     assert sample.queries
     assert not set(sample.queries) & set(sample.docids)
@@ -153,9 +153,9 @@ def test_phrases_that_are_docids_are_encoded_once(
     (tmp_path / "solved").mkdir()
     phrases = {"vocab__min_count": 1, "vocab__size": 2000, "fuse__text_vectors": 0, "train__passages": 0}
     made(tmp_path / "corpus", tmp_path / "solved" / "index", encoder, **phrases)
-    assert seen.keys() == set(read_names(open_corpus(tmp_path / "corpus")).docids)  # solved rows read no phrase
+    assert seen.keys() == set(read_inputs(open_corpus(tmp_path / "corpus")).docids)  # solved rows read no phrase
     seen.clear()
     made(tmp_path / "corpus", tmp_path / "index", encoder, **phrases, model__head="encoder")
-    assert seen.keys() >= set(read_names(open_corpus(tmp_path / "corpus")).docids)
+    assert seen.keys() >= set(read_inputs(open_corpus(tmp_path / "corpus")).docids)
     assert max(seen.values()) == 1
     assert np.sum(list(seen.values())) > 160

@@ -9,8 +9,7 @@ import pytest
 from pixnar.base.errors import CorpusError
 from pixnar.corpus import DocidRow, Document, Qrel, Query, open_corpus, write_corpus
 from pixnar.model.losses import PADDING
-from pixnar.train.data import TrainingData, default_slots
-from pixnar.train.names import read_names
+from pixnar.train.data import TrainingData, default_slots, read_inputs
 from pixnar.vocab import Vocabulary
 
 DOCIDS = [
@@ -141,7 +140,7 @@ def test_passages_of_the_text_are_inputs(tmp_path: Path) -> None:
         {split: [Qrel(*row) for row in rows] for split, rows in QRELS.items()},
     )
     source = open_corpus(tmp_path / "corpus")
-    plain, names = read_names(source), read_names(source, passages=4)
+    plain, names = read_inputs(source), read_inputs(source, passages=4)
     by_document: dict[str, list[str]] = {}
     for i, document in zip(names.query_index.tolist(), names.query_document.tolist(), strict=True):
         if names.queries[i] not in plain.queries:
@@ -162,13 +161,13 @@ def test_passages_of_the_text_are_inputs(tmp_path: Path) -> None:
         [],
         {},
     )
-    assert read_names(open_corpus(tmp_path / "again"), passages=20).queries == []
+    assert read_inputs(open_corpus(tmp_path / "again"), passages=20).queries == []
     few = [Document(name, "", "A text of its own." * (name == "a"), {}) for name in "abc"]
     docids = [DocidRow(name, f"docid of {name}") for name in "abc"]
     write_corpus(tmp_path / "few", few, docids, [], {})
-    assert read_names(open_corpus(tmp_path / "few"), passages=20).queries == []
+    assert read_inputs(open_corpus(tmp_path / "few"), passages=20).queries == []
     write_corpus(tmp_path / "half", few[:2], docids[:2], [], {})
-    assert read_names(open_corpus(tmp_path / "half"), passages=20).queries == ["a text of its own."]
+    assert read_inputs(open_corpus(tmp_path / "half"), passages=20).queries == ["a text of its own."]
 
 
 def test_docids_with_a_typo_are_inputs(tmp_path: Path) -> None:
@@ -178,9 +177,9 @@ def test_docids_with_a_typo_are_inputs(tmp_path: Path) -> None:
     ]
     write_corpus(tmp_path / "corpus", [Document(name, "", "", {}) for name in "ab"], docids, [], {})
     source = open_corpus(tmp_path / "corpus")
-    assert read_names(source).queries == []
+    assert read_inputs(source).queries == []
     for share, least, most in ((0.5, 15, 20), (1.0, 30, 40)):
-        names = read_names(source, typos=share)
+        names = read_inputs(source, typos=share)
         assert least <= len(names.queries) <= most
         assert not set(names.queries) & set(names.docids)
         named = {i: set(names.pair_document[names.pair_docid == i].tolist()) for i in range(len(names.docids))}
@@ -191,4 +190,4 @@ def test_docids_with_a_typo_are_inputs(tmp_path: Path) -> None:
             assert abs(len(names.docids[own]) - len(text)) <= 1
             assert SequenceMatcher(None, names.docids[own], text).ratio() > 0.9
     assert names.own_docids(np.arange(40)).tolist() == list(range(40))
-    assert read_names(source, typos=1.0).queries == names.queries  # the same typos every time
+    assert read_inputs(source, typos=1.0).queries == names.queries  # the same typos every time

@@ -175,7 +175,7 @@ def test_checkpoints_in_shards(found: dict[str, Any], home: Path, caplog: pytest
     total = found["chain"]["sampled"][-1][0]["total"]
     assert whole["model.head.rows"].shape == (total, 32)
     assert whole["optimizer.head.state.0.square"].shape == (total,)
-    some, _ = checkpoint.load(newest, rows=checkpoint.Rows(100, 400, ProcessGroup(1, 3), lambda _: True))
+    some, _ = checkpoint.load(newest, rows=checkpoint.RowShard(100, 400, ProcessGroup(1, 3), lambda _: True))
     assert some.keys() == whole.keys()
     assert torch.equal(some["model.head.rows"], whole["model.head.rows"][100:400])
     assert torch.equal(some["optimizer.head.state.1.steps"], whole["optimizer.head.state.1.steps"][100:400])

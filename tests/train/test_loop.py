@@ -18,7 +18,8 @@ from pixnar.base.errors import PixnarError
 from pixnar.model.nar import Nar
 from pixnar.scoring import ScoreRule
 from pixnar.train import checkpoint, log
-from pixnar.train.loop import choose_softmax, pick_device, schedule
+from pixnar.train.loop import choose_softmax, pick_device
+from pixnar.train.optimizers import schedule
 from tests.helpers.training_runs import TrainingSetup, losses, movement, options, run, training_setup
 
 ROOT = Path(__file__).parents[2]

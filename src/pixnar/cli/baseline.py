@@ -38,7 +38,7 @@ EncoderName = Annotated[
 ]
 
 
-class Words(StrEnum):
+class Bm25Fields(StrEnum):
     """What BM25 can be over."""
 
     auto = "auto"
@@ -121,12 +121,12 @@ def bm25(
     corpus: CorpusName,
     output: Output,
     over: Annotated[
-        Words,
+        Bm25Fields,
         typer.Option(
             help="docids: a document is as good as its best docid; joined: all its docids as one text; text: title and "
             "text; both: text and docids together, as docT5query does; auto: as the dev split selects."
         ),
-    ] = Words.docids,
+    ] = Bm25Fields.docids,
     k1: Annotated[
         str, typer.Option(help="How soon a word's repeats stop counting; auto: as the dev split selects, else 1.5.")
     ] = "auto",

@@ -15,7 +15,7 @@ from pixnar.cli.common import JsonFile, SkipBadRows, app, tell_skipped, write_js
 from pixnar.cli.search import Beam, FullVocabulary, Sources, ranked_by, refuse
 
 if TYPE_CHECKING:
-    from pixnar.evaluation import Evaluation, Perturbation, Row
+    from pixnar.evaluation import ComparisonRow, Evaluation, Perturbation
     from pixnar.search import Retriever
 
 Measures = Annotated[
@@ -191,7 +191,7 @@ def _names(measures: str) -> list[str]:
     return [name for name in measures.split(",") if name.strip()] or _DEFAULT.split(",")
 
 
-def _show(rows: list[Row]) -> None:
+def _show(rows: list[ComparisonRow]) -> None:
     from rich.console import Console
     from rich.table import Table
 

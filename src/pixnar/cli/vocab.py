@@ -38,7 +38,7 @@ commands = group(
 )
 
 
-class Kind(StrEnum):
+class VocabularyKind(StrEnum):
     """Ways to make a target vocabulary."""
 
     phrase = "phrase"
@@ -71,7 +71,9 @@ def build(
     punctuation: Annotated[
         Where, typer.Option(help="Where it may stand in a phrase: inside only, also leading it, or anywhere.")
     ] = Where.leading,
-    kind: Annotated[Kind, typer.Option(help="phrase, or a baseline to compare with.")] = Kind.phrase,
+    kind: Annotated[
+        VocabularyKind, typer.Option(help="phrase, or a baseline to compare with.")
+    ] = VocabularyKind.phrase,
     tokenizer: Annotated[
         str | None, typer.Option(help="With --kind wordpiece: Hugging Face name, folder or file.")
     ] = None,
@@ -99,14 +101,14 @@ def build(
 
     _check_target(output)
     for option, given, kinds in (
-        ("--max-words", max_words != 8, [Kind.phrase]),
-        ("--punctuation", punctuation is not Where.leading, [Kind.phrase]),
-        ("--max-memory", max_memory is not None, [Kind.phrase]),
-        ("--scratch", scratch is not None, [Kind.phrase]),
-        ("--min-count", min_count is not None, [Kind.phrase, Kind.bpe]),
-        ("--size", size != 131_072, [Kind.phrase, Kind.bpe, Kind.unigram]),
-        ("--tokenizer", tokenizer is not None, [Kind.wordpiece]),
-        ("--ray", ray, [Kind.phrase]),
+        ("--max-words", max_words != 8, [VocabularyKind.phrase]),
+        ("--punctuation", punctuation is not Where.leading, [VocabularyKind.phrase]),
+        ("--max-memory", max_memory is not None, [VocabularyKind.phrase]),
+        ("--scratch", scratch is not None, [VocabularyKind.phrase]),
+        ("--min-count", min_count is not None, [VocabularyKind.phrase, VocabularyKind.bpe]),
+        ("--size", size != 131_072, [VocabularyKind.phrase, VocabularyKind.bpe, VocabularyKind.unigram]),
+        ("--tokenizer", tokenizer is not None, [VocabularyKind.wordpiece]),
+        ("--ray", ray, [VocabularyKind.phrase]),
     ):
         if given and kind not in kinds:
             raise typer.BadParameter(f"{option} means nothing with --kind {kind}: leave it out")
@@ -139,7 +141,7 @@ def build(
                     skipped=skipped,
                     progress=progress,
                 )
-        elif kind is Kind.phrase:
+        elif kind is VocabularyKind.phrase:
             vocabulary = Vocabulary.build(
                 texts,
                 size,
@@ -152,11 +154,11 @@ def build(
                 scratch=scratch,
                 progress=progress,
             )
-        elif kind is Kind.wordpiece:
+        elif kind is VocabularyKind.wordpiece:
             if tokenizer is None:
                 raise typer.BadParameter("--kind wordpiece needs --tokenizer NAME")
             vocabulary = TokenizerVocabulary.from_pretrained(tokenizer, texts, weighted=weighted, progress=progress)
-        elif kind is Kind.bpe:
+        elif kind is VocabularyKind.bpe:
             vocabulary = TokenizerVocabulary.train_bpe(
                 texts, size, min_count=min_count or 2, weighted=weighted, progress=progress
             )
@@ -181,7 +183,10 @@ def inspect(
     plot: Annotated[Path | None, typer.Option(help="Also draw a picture (PNG).")] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Show size, lengths, the most used phrases and how text is cut into tokens."""
+    """Show size, lengths, the most frequent phrases, and how a text is split into tokens.
+
+    [bold]pixnar vocab inspect icd10.vocab --text "acute kidney failure"[/bold]
+    """
     from pixnar.vocab import inspect as inspection
     from pixnar.vocab import load_vocabulary
 
@@ -200,7 +205,10 @@ def encode(
     texts: Annotated[list[str] | None, typer.Argument(help="Texts; without any, lines of standard input.")] = None,
     ids: Annotated[bool, typer.Option("--ids", help="Print token ids instead of tokens.")] = False,
 ) -> None:
-    """Cut texts into tokens, one line each."""
+    """Split texts into tokens, one line each.
+
+    [bold]pixnar vocab encode icd10.vocab "acute kidney failure"[/bold]
+    """
     from pixnar.vocab import load_vocabulary
 
     loaded = load_vocabulary(vocabulary)

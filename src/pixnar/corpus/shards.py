@@ -83,12 +83,12 @@ def _placed(shard: Shard) -> Callable[[Batch[Row]], Batch[Row]]:
 
     def placed(batch: Batch[Row]) -> Batch[Row]:
         bad = [row._replace(number=row.number + before()) for row in batch.bad]
-        return Batch(batch.file, _Numbers(batch.numbers, before), batch.rows, bad)
+        return Batch(batch.file, _ShiftedNumbers(batch.numbers, before), batch.rows, bad)
 
     return placed
 
 
-class _Numbers(Sequence[int]):
+class _ShiftedNumbers(Sequence[int]):
     def __init__(self, numbers: Sequence[int], before: Callable[[], int]) -> None:
         self._numbers, self._before = numbers, before
 

@@ -1,23 +1,23 @@
 """evaluate: rankings and judgements come in; figures, and how sure they are, come out."""
 
 from pixnar.corpus.perturb import Perturbation
-from pixnar.evaluation.compare import Row, compare
+from pixnar.evaluation.compare import ComparisonRow, compare
 from pixnar.evaluation.latency import Latency, latencies, latency
 from pixnar.evaluation.measures import per_query
 from pixnar.evaluation.metrics import mrr_at, recall_at, recalls, reciprocal_ranks, summary
-from pixnar.evaluation.run import Change, Evaluation, evaluate
-from pixnar.evaluation.significance import Difference, Interval, bootstrap, paired_difference
+from pixnar.evaluation.run import Evaluation, PerturbationEffect, evaluate
+from pixnar.evaluation.significance import Interval, MeanDifference, bootstrap, paired_difference
 from pixnar.evaluation.trec import Qrels, Run, check_ids, read_qrels, read_run, write_qrels, write_run
 
 __all__ = [
-    "Change",
-    "Difference",
+    "ComparisonRow",
     "Evaluation",
     "Interval",
     "Latency",
+    "MeanDifference",
     "Perturbation",
+    "PerturbationEffect",
     "Qrels",
-    "Row",
     "Run",
     "bootstrap",
     "check_ids",

@@ -19,7 +19,7 @@ from pixnar.search import Retriever
 _BATCH = 50
 
 
-class Change(NamedTuple):
+class PerturbationEffect(NamedTuple):
     """How a mean changes when queries are perturbed: minus what is lost, and the p-value of a paired test."""
 
     difference: float
@@ -51,16 +51,18 @@ class Evaluation:
         """Where the means may lie, by bootstrap over the queries."""
         return {name: bootstrap(values, level=level) for name, values in self.per_query.items()}
 
-    def changes(self) -> dict[str, Change]:
+    def changes(self) -> dict[str, PerturbationEffect]:
         """How much each mean differs from that of the unperturbed queries; empty where none were perturbed."""
         if self.unperturbed is None:
             return {}
-        found: dict[str, Change] = {}
+        found: dict[str, PerturbationEffect] = {}
         for name, figures in self.per_query.items():
             before = self.unperturbed.per_query[name]
             difference, p_value = paired_difference(figures, before)
             mean = float(before.mean())
-            found[name] = Change(difference, difference / mean if mean else None, bootstrap(figures - before), p_value)
+            found[name] = PerturbationEffect(
+                difference, difference / mean if mean else None, bootstrap(figures - before), p_value
+            )
         return found
 
     @property

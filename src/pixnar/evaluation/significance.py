@@ -14,7 +14,7 @@ Figures = NDArray[np.float64]
 _CHUNK = 4_000_000  # random numbers held at a time
 
 
-class Difference(NamedTuple):
+class MeanDifference(NamedTuple):
     """How much the first of two systems is better in the mean, and how likely luck alone does as much."""
 
     mean: float
@@ -28,7 +28,7 @@ class Interval(NamedTuple):
     high: float
 
 
-def paired_difference(first: Figures, second: Figures, *, rounds: int = 10_000, seed: int = 0) -> Difference:
+def paired_difference(first: Figures, second: Figures, *, rounds: int = 10_000, seed: int = 0) -> MeanDifference:
     """Compare two systems by a figure per query, the same queries in the same order, such as `reciprocal_ranks`.
 
     The p-value is that of a two-sided randomisation test: were the systems equal, the two figures of each query could
@@ -41,7 +41,7 @@ def paired_difference(first: Figures, second: Figures, *, rounds: int = 10_000, 
     mean = mean_of(differences)
     moving = differences[differences != 0]
     if not len(moving):
-        return Difference(mean, 1.0)
+        return MeanDifference(mean, 1.0)
     random = np.random.default_rng(seed)
     seen, least = 0, abs(moving.sum()) * (1 - 1e-9)  # sums in another order may differ in the last digits
     chunk = max(_CHUNK // len(moving), 1)
@@ -49,7 +49,7 @@ def paired_difference(first: Figures, second: Figures, *, rounds: int = 10_000, 
         signs = random.integers(0, 2, (min(chunk, rounds - done), len(moving)), np.int8)
         sums = 2 * (signs @ moving) - moving.sum()
         seen += int(np.count_nonzero(np.abs(sums) >= least))
-    return Difference(mean, (seen + 1) / (rounds + 1))
+    return MeanDifference(mean, (seen + 1) / (rounds + 1))
 
 
 def bootstrap(values: Figures, *, level: float = 0.95, rounds: int = 2000, seed: int = 0) -> Interval:

@@ -45,7 +45,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Found(BaseModel):
+class FoundDocument(BaseModel):
     """A document, the docid that speaks best for it, and what is known about it."""
 
     doc_id: str
@@ -55,10 +55,10 @@ class Found(BaseModel):
     metadata: dict[str, Any]
 
 
-class Answer(BaseModel):
+class SearchResult(BaseModel):
     """What a search found, best first."""
 
-    hits: list[Found]
+    hits: list[FoundDocument]
 
 
 class Reason(BaseModel):
@@ -118,11 +118,13 @@ class Tools:
         k: Annotated[int, Field(description="Documents wanted.", ge=1, le=_MOST)] = 10,
         where: Where = None,
         threshold: Threshold = None,
-    ) -> Answer:
+    ) -> SearchResult:
         """Find the k best documents, with titles and metadata."""
         self._index.table.refresh()
         found = passages(self._index, self._index.search(query, k, where=where, threshold=threshold))
-        return Answer(hits=[Found(**one.hit._asdict(), title=one.title, metadata=one.metadata) for one in found])
+        return SearchResult(
+            hits=[FoundDocument(**one.hit._asdict(), title=one.title, metadata=one.metadata) for one in found]
+        )
 
     @_told
     def explain(

@@ -16,7 +16,7 @@ from pixnar.base.errors import FileFormatError
 from pixnar.base.progress import Progress
 from pixnar.base.storage import atomic_write, read_container, reserve, write_container
 from pixnar.model.encoder import Encoder
-from pixnar.model.features import FeatureCache, Known
+from pixnar.model.features import FeatureCache, KnownVectors
 from pixnar.model.head import PhraseHead
 from pixnar.model.nar import Nar, make_slots
 from pixnar.model.pieces import PieceRows, pieces_of_tokens
@@ -55,7 +55,7 @@ def build_model(
     docids: Docids | None = None,
     progress: Progress | None = None,
     group: ProcessGroup = SINGLE,
-    known: Known | None = None,
+    known: KnownVectors | None = None,
 ) -> Nar:
     """An untrained model for a vocabulary; unless `head` is "random", with the mlp design it can already search.
 
@@ -88,7 +88,7 @@ def _solved_head(
     docids: Docids,
     progress: Progress | None,
     group: ProcessGroup,
-    known: Known | None,
+    known: KnownVectors | None,
 ) -> PhraseHead:
     """Rows that add up to the docids' vectors; of a head in shards every process solves some columns."""
     texts = phrase_texts(vocabulary)
@@ -199,7 +199,7 @@ def _shard(
     head: str,
     group: ProcessGroup,
     progress: Progress | None,
-    known: Known | None,
+    known: KnownVectors | None,
 ) -> PhraseHead:
     """The head's rows of this process."""
     total, width = len(vocabulary) + 1, features.encoder.width

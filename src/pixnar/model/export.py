@@ -43,7 +43,7 @@ _NEAR = 1e-3  # how far vectors may be from torch's, for lengths around one; flo
 PLAIN = "plain"  # the design of an encoder without slots
 
 
-class _Whole(nn.Module):
+class _EncoderWithSlots(nn.Module):
     """Encoder and slots, if there are any; the phrase head stays outside."""
 
     def __init__(self, encoder: Encoder, slots: MlpSlots | MaskSlots | None) -> None:
@@ -74,7 +74,7 @@ def export_onnx(model: Nar | Encoder, folder: str | os.PathLike[str], *, check: 
         encoder, slots, design, width = model, None, PLAIN, model.width
     else:
         encoder, slots, design, width = model.encoder, model.slots, model.design, model.head.width
-    whole, tokenizer = _Whole(encoder, slots), _tokenizer(encoder)
+    whole, tokenizer = _EncoderWithSlots(encoder, slots), _tokenizer(encoder)
     note = Note(
         design=design,
         slots=0 if slots is None else slots.slots,
@@ -94,7 +94,7 @@ def export_onnx(model: Nar | Encoder, folder: str | os.PathLike[str], *, check: 
             old.unlink(missing_ok=True)  # from here on there is no encoder until the new note is in place
 
 
-def _export(whole: _Whole, target: Path) -> None:
+def _export(whole: _EncoderWithSlots, target: Path) -> None:
     axes = {name: {0: "batch", 1: "pieces"} for name in INPUTS} | {name: {0: "batch"} for name in OUTPUTS}
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the tracer; what it warns of is what `_compare` looks at
@@ -138,7 +138,7 @@ def _tokenizer(encoder: Encoder) -> Tokenizer:
 
 
 @torch.inference_mode()
-def _compare(whole: _Whole, folder: Path) -> None:
+def _compare(whole: _EncoderWithSlots, folder: Path) -> None:
     exported, encoder = QueryEncoder.load(folder, verify=False), whole.encoder
     for texts in (_CHECKED, _CHECKED[-1:], _CHECKED[1:2]):
         wanted = whole(*encoder.padded(encoder.pieces(texts)))

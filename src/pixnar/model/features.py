@@ -32,7 +32,7 @@ _FEW = 512  # texts in a chunk below which exporting the encoder (4 s for MiniLM
 _MOST_COMPARED = 1 << 25  # texts among which equal ones are looked for: 40 bytes of memory each
 
 
-class Known(NamedTuple):
+class KnownVectors(NamedTuple):
     """Texts, sorted and distinct, that have vectors already."""
 
     texts: Sequence[str]
@@ -82,7 +82,7 @@ class FeatureCache:
         texts: Sequence[str],
         progress: Progress | None = None,
         stage: str = "encoding texts",
-        known: Known | None = None,
+        known: KnownVectors | None = None,
     ) -> NDArray[np.float16]:
         """One vector of length one per text; give texts in an order that stays, since files are found by their run.
 
@@ -100,7 +100,7 @@ class FeatureCache:
         last: int,
         progress: Progress | None = None,
         stage: str = "",
-        known: Known | None = None,
+        known: KnownVectors | None = None,
     ) -> Iterator[tuple[Ints, NDArray[np.float16]]]:
         """The vectors of texts `first` to, not including, `last`, in pieces, each with the numbers of its texts.
 
@@ -213,7 +213,7 @@ class FeatureCache:
         return self._folder / f"{digest.hexdigest()}.features"
 
 
-def _distinct(texts: Sequence[str], known: Known | None = None) -> tuple[Sequence[str], Ints | None]:
+def _distinct(texts: Sequence[str], known: KnownVectors | None = None) -> tuple[Sequence[str], Ints | None]:
     """The texts that need encoding, and for every text its place among them; a known text has -1 - its place there.
 
     No places: every text needs encoding. Of very many texts only those that are known are looked for.

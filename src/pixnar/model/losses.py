@@ -38,15 +38,15 @@ class LossParts(NamedTuple):
         return weights.l1 * self.l1 + weights.l2 * self.l2 + weights.l3 * self.l3
 
 
-class Sample(NamedTuple):
+class TokenSample(NamedTuple):
     """Sorted ids that stand for the whole vocabulary, each with the log of one over its chance to be in."""
 
     ids: Tensor
     log_weights: Tensor
 
-    def to(self, device: torch.device | str) -> Sample:
+    def to(self, device: torch.device | str) -> TokenSample:
         """The same on another device."""
-        return Sample(self.ids.to(device), self.log_weights.to(device))
+        return TokenSample(self.ids.to(device), self.log_weights.to(device))
 
 
 class Sampler:
@@ -73,14 +73,14 @@ class Sampler:
             self._log_weights = -np.log(-np.expm1(size * np.log1p(-np.minimum(chances, 1)))).astype(np.float32)
         self.size, self.seed, self.step = size, seed, 0
 
-    def draw(self, targets: Tensor) -> Sample:
+    def draw(self, targets: Tensor) -> TokenSample:
         """A sample for a batch with these targets (negative ones are padding), on the targets' device."""
         sure = np.unique(targets.detach().cpu().numpy())
         sure = sure[np.searchsorted(sure, 0) :]
         ids = np.union1d(sure, self._drawn())
         weights = self._log_weights[ids]
         weights[np.searchsorted(ids, sure)] = 0.0
-        return Sample(torch.from_numpy(ids), torch.from_numpy(weights)).to(targets.device)
+        return TokenSample(torch.from_numpy(ids), torch.from_numpy(weights)).to(targets.device)
 
     def _drawn(self) -> NDArray[np.int64]:
         generator = np.random.default_rng((self.seed, self.step))
@@ -95,7 +95,7 @@ def losses(
     targets: Tensor,
     head: PhraseHead,
     weights: Weights | None = None,
-    sample: Sample | None = None,
+    sample: TokenSample | None = None,
     *,
     chunk: int = 0,
 ) -> LossParts:
@@ -130,7 +130,7 @@ def losses(
 
 
 def shortlist_loss(
-    c: Tensor, x0: Tensor, targets: Tensor, head: PhraseHead, sample: Sample | None = None, *, chunk: int = 0
+    c: Tensor, x0: Tensor, targets: Tensor, head: PhraseHead, sample: TokenSample | None = None, *, chunk: int = 0
 ) -> tuple[Tensor, Tensor]:
     """The paper's l': each example's targets under the vector of c [m, d] nearest to its x_0; and which that was."""
     with torch.no_grad(), torch.autocast(x0.device.type, enabled=False):
@@ -143,7 +143,7 @@ def shortlist_loss(
 
 
 def _score(
-    x: Tensor, targets: Tensor, head: PhraseHead, sample: Sample | None, chunk: int
+    x: Tensor, targets: Tensor, head: PhraseHead, sample: TokenSample | None, chunk: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Log Z of each x [N], and the row [B, s, d] and bias [B, s] of each target; padding gets those of some token.
 
@@ -157,7 +157,7 @@ def _score(
     return log_z, rows.view(*targets.shape, -1), None if bias is None else bias.view(targets.shape)
 
 
-def _positions(targets: Tensor, sample: Sample) -> Tensor:
+def _positions(targets: Tensor, sample: TokenSample) -> Tensor:
     positions = torch.searchsorted(sample.ids, targets.contiguous()).clamp(max=len(sample.ids) - 1)
     if bool(((sample.ids[positions] != targets) & (targets >= 0)).any()):
         raise ValueError("the sample lacks some of the batch's targets; draw it with these targets")

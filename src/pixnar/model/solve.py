@@ -78,7 +78,7 @@ def solve_rows(
     """
     options = options or SolveOptions()
     _check(tokens, vectors, size, pieces, start)
-    problem = _Problem(_sampled(tokens, options.sample), size, pieces, options)
+    problem = _NormalEquations(_sampled(tokens, options.sample), size, pieces, options)
     b = problem.right_side(vectors, start, columns, _step(len(tokens.offsets) - 1, options.sample), progress)
     first = np.maximum(_dots(b, b), 1e-30)
     now = _State(np.zeros_like(b), b, np.zeros_like(b), np.ones_like(first), 0)
@@ -133,7 +133,7 @@ def _check(
         raise ValueError(f"the word pieces of {len(pieces.offsets) - 1} tokens, not of {size}")
 
 
-class _Problem:
+class _NormalEquations:
     """The matrix AᵀA + ridge · I, with pieces [A, AP]ᵀ[A, AP] + ridge · I, and its diagonal."""
 
     def __init__(self, tokens: EncodedBatch, size: int, pieces: EncodedBatch | None, options: SolveOptions) -> None:

@@ -35,7 +35,7 @@ from pixnar.index.files import (
 from pixnar.index.manifest import SOURCES, write_manifest
 from pixnar.model.build import Docids, build_model, calibrate
 from pixnar.model.encoder import Encoder, check_encoder, place_of
-from pixnar.model.features import FeatureCache, Known
+from pixnar.model.features import FeatureCache, KnownVectors
 from pixnar.model.nar import Nar
 from pixnar.model.process_group import SINGLE, ProcessGroup
 from pixnar.model.solve import SolveOptions
@@ -254,11 +254,11 @@ class _Fit:
         self.say(f"this fit takes {self._estimate(encoder, data, dev)}; interrupted, the same command resumes it")
         self.features = self._features(encoder, data, dev)
         options = self.recipe.train
-        docids: Known | None = None
+        docids: KnownVectors | None = None
         if (wish.slot_design == "mlp" and options.fine_tune < 1) or options.negatives:
             self._input_vectors(data)
             if data.vectors is not None:
-                docids = Known(data.docids, data.vectors)
+                docids = KnownVectors(data.docids, data.vectors)
         solved = None
         if wish.head == "solved":
             if data.vectors is None:

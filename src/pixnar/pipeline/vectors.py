@@ -18,7 +18,7 @@ from pixnar.model.encoder import Encoder
 from pixnar.model.features import FeatureCache
 from pixnar.pipeline.export import LOSS
 from pixnar.runtime.encoder_folder import FP32, INT8
-from pixnar.train.names import Names
+from pixnar.train.data import TrainingInputs
 
 WORTH = 20_000  # texts from which on int8 saves more time than measuring it takes
 _QUERIES, _NAMED, _OTHERS = 400, 2000, 2000  # of the sample: queries, docids of what they look for, other docids
@@ -39,7 +39,7 @@ class Sample:
     kind: str  # of the queries, in words
 
     @classmethod
-    def draw(cls, names: Names, dev: Queries) -> Sample:
+    def draw(cls, names: TrainingInputs, dev: Queries) -> Sample:
         """Dev queries; without any, docids in search of their siblings. The same corpus gives the same sample."""
         chance = np.random.default_rng(0)
         by_document = np.argsort(names.pair_document, kind="stable")
@@ -87,7 +87,7 @@ def choose_precision(
     encoder: Encoder,
     folder: Path,
     wish: str,
-    names: Names,
+    names: TrainingInputs,
     dev: Queries,
     phrases: int,
     say: Callable[[str], None],

@@ -1,4 +1,4 @@
-"""The same scores of docids and documents as decoding gives, for a batch of candidates, with gradients (torch)."""
+"""Batch scores: docid and document scores as decoding computes them, for a batch of candidates, with gradients."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from pixnar.base.storage import atomic_write, file_digest, sync_folder
 from pixnar.model.process_group import SINGLE, ProcessGroup
 from pixnar.train.flatten import flatten, restore
 
-__all__ = ["Rows", "best", "best_step", "flatten", "latest", "load", "mark_best", "restore", "save", "step_of"]
+__all__ = ["RowShard", "best", "best_step", "flatten", "latest", "load", "mark_best", "restore", "save", "step_of"]
 
 Folder = str | os.PathLike[str]
 
@@ -42,7 +42,7 @@ _NAME = re.compile(r"(?:step-(\d+)|\.step-(\d+)\.old)")  # `.old`: the one that 
 _log = logging.getLogger("pixnar")
 
 
-class Rows(NamedTuple):
+class RowShard(NamedTuple):
     """The rows that a process holds, of tensors with one row per token; and the processes that hold the others.
 
     Which tensors those are, their names decide; of them, those without dimensions are the same in all processes.
@@ -61,7 +61,7 @@ def save(
     state: Mapping[str, Any],
     *,
     keep: int = 2,
-    rows: Rows | None = None,
+    rows: RowShard | None = None,
 ) -> Path:
     """Write the checkpoint of a step; of it and earlier ones only the last `keep` and the best are kept.
 
@@ -98,7 +98,9 @@ def save(
     return target
 
 
-def load(path: Folder, *, verify: bool = True, rows: Rows | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def load(
+    path: Folder, *, verify: bool = True, rows: RowShard | None = None
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors, on the CPU, and the state of a checkpoint; `verify` checks the tensors' checksum.
 
     With `rows` only those rows are read, from whichever files have them; without, all.
@@ -214,7 +216,7 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     return {"size": path.stat().st_size, "xxh3": file_digest(path)}
 
 
-def _write_rows(aside: Path, tensors: Mapping[str, Tensor], rows: Rows) -> dict[str, Any]:
+def _write_rows(aside: Path, tensors: Mapping[str, Tensor], rows: RowShard) -> dict[str, Any]:
     """Write what this process has; where that is, and its size and checksum."""
     name = f"rows-{rows.group.rank:05d}-of-{rows.group.size:05d}.safetensors"
     facts = _write_tensors(aside / name, {name: part for name, part in tensors.items() if rows.belongs(name)})

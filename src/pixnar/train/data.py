@@ -1,28 +1,87 @@
-"""What a training run reads: docids as tokens, who names which document, inputs with their vectors and n-grams."""
+"""Training data: the inputs of a corpus, the documents they name, and the docids as tokens.
+
+*Inputs* are the texts that may stand for a query: docids, train queries, passages of text, and docids with a typo.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pixnar.base.errors import CorpusError
 from pixnar.base.progress import Progress
 from pixnar.corpus import Corpus
+from pixnar.corpus.perturb import Perturbation
+from pixnar.corpus.sentences import cut_sentence, split_sentences
 from pixnar.fusion.ngrams import Ngrams, TokenCounts
 from pixnar.model.losses import PADDING
-from pixnar.train.names import Names, read_names
-from pixnar.vocab import TargetVocabulary
+from pixnar.train.pairs import Pairs
+from pixnar.vocab import TargetVocabulary, normalize
 from pixnar.vocab.protocol import EncodedBatch
 
 Ints = NDArray[np.int64]
 
+_PASSAGE_WORDS = 30  # of a passage, at most; longer sentences are cut
+_MISSPELT = 100_000  # docids with a typo, at most: each is one more text to encode
+_COVERED = 0.5  # of the documents must have a passage of their own, or none is used
+
 
 @dataclass(kw_only=True)
-class TrainingData(Names):
-    """Who names whom, and the docids as tokens of a vocabulary."""
+class TrainingInputs:
+    """Inputs of training by one running number, distinct docids in sorted order, then queries; and what they name.
+
+    Queries are the train queries, the passages of the documents' own text that train as if they were queries, and
+    docids with a typo.
+    """
+
+    doc_ids: Sequence[str]  # of all documents that have docids, sorted
+    docids: Sequence[str]  # normalised, distinct, sorted
+    pair_docid: Ints  # which docid names …
+    pair_document: Ints  # … which document; sorted by docid
+    queries: Sequence[str]  # normalised train queries, passages and misspelt docids
+    query_index: Ints  # which query …
+    query_document: Ints  # … has which relevant document
+    query_docid: Ints  # the docid that a query misspells; -1: none
+
+    @property
+    def inputs(self) -> list[str]:
+        """All texts that may stand for a query."""
+        return [*self.docids, *self.queries]
+
+    def text(self, number: int) -> str:
+        """The text of an input."""
+        before = len(self.docids)
+        return self.docids[number] if number < before else self.queries[number - before]
+
+    def names(self) -> tuple[Ints, Ints]:
+        """Which input, a docid or a query, names which document; sorted by input."""
+        inputs = np.concatenate([self.pair_docid, len(self.docids) + self.query_index])
+        return inputs, np.concatenate([self.pair_document, self.query_document])
+
+    def own_docids(self, inputs: Ints) -> Ints:
+        """The docid that each input is, or misspells; -1: none."""
+        before = len(self.docids)
+        own: Ints = inputs.copy()
+        asked = inputs >= before
+        own[asked] = self.query_docid[inputs[asked] - before]
+        return own
+
+    def pairs(self, **options: Any) -> Pairs:
+        """What training draws its pairs from."""
+        return Pairs(
+            len(self.docids), self.pair_docid, self.pair_document, self.query_index, self.query_document, **options
+        )
+
+
+@dataclass(kw_only=True)
+class TrainingData(TrainingInputs):
+    """Training inputs, and the docids as tokens of a vocabulary."""
 
     vocabulary: TargetVocabulary
     tokens: EncodedBatch  # of the docids
@@ -40,11 +99,11 @@ class TrainingData(Names):
         passages: int = 0,
         typos: float = 0.0,
     ) -> TrainingData:
-        """Read a corpus as `read_names` does; dev and test queries are not looked at."""
-        names = read_names(corpus, progress, passages=passages, typos=typos)
+        """Read a corpus as `read_inputs` does; dev and test queries are not looked at."""
+        inputs = read_inputs(corpus, progress, passages=passages, typos=typos)
         if progress:
-            progress("encoding docids", 0, len(names.docids))
-        return cls(**vars(names), vocabulary=vocabulary, tokens=vocabulary.encode_batch(names.docids))
+            progress("encoding docids", 0, len(inputs.docids))
+        return cls(**vars(inputs), vocabulary=vocabulary, tokens=vocabulary.encode_batch(inputs.docids))
 
     @property
     def ngrams(self) -> TokenCounts:
@@ -92,6 +151,92 @@ class TrainingData(Names):
         """All tokens of some docids, each docid's first `most`, and the position in `docids` that each belongs to."""
         places, owner = gathered(self.tokens.offsets[docids], np.minimum(self.tokens.lengths[docids], most))
         return self.tokens.ids[places].astype(np.int64), owner
+
+
+def read_inputs(
+    corpus: Corpus, progress: Progress | None = None, *, passages: int = 0, typos: float = 0.0
+) -> TrainingInputs:
+    """Read docids and train queries of a corpus, and up to `passages` of each document's text.
+
+    A share `typos` of the docids, 100,000 at most, are queries, too, each with one typo.
+    Dev and test queries are not looked at.
+    """
+    rows = [(normalize(row.docid), row.doc_id) for row in corpus.docids(progress)]
+    rows = [row for row in rows if row[0]]
+    if not rows:
+        raise CorpusError(f"{corpus.name} has no docids: training needs texts that name documents (docids.jsonl)")
+    docids = sorted({text for text, _ in rows})
+    doc_ids = sorted({doc_id for _, doc_id in rows})
+    docid_number = {text: i for i, text in enumerate(docids)}
+    doc_number = {doc_id: i for i, doc_id in enumerate(doc_ids)}
+    pairs = np.unique(np.array([(docid_number[text], doc_number[doc]) for text, doc in rows], np.int64), axis=0)
+    asked = _train_queries(corpus, doc_number)
+    if passages:
+        asked += _passages(corpus, doc_number, docid_number, passages, progress)
+    misspelt = _misspelt(docids, docid_number, typos) if typos else {}
+    asked += [(misspelt[i], document) for i, document in pairs.tolist() if i in misspelt]
+    queries = sorted({text for text, _ in asked})
+    number = {text: i for i, text in enumerate(queries)}
+    relevant = np.array(sorted({(number[text], document) for text, document in asked}), np.int64).reshape(-1, 2)
+    query_docid = np.full(len(queries), -1, np.int64)
+    for i, text in misspelt.items():
+        query_docid[number[text]] = i
+    return TrainingInputs(
+        doc_ids=doc_ids,
+        docids=docids,
+        pair_docid=pairs[:, 0].copy(),
+        pair_document=pairs[:, 1].copy(),
+        queries=queries,
+        query_index=relevant[:, 0].copy(),
+        query_document=relevant[:, 1].copy(),
+        query_docid=query_docid,
+    )
+
+
+def _train_queries(corpus: Corpus, doc_number: dict[str, int]) -> list[tuple[str, int]]:
+    """Train queries, each with a relevant document."""
+    if "train" not in corpus.splits():
+        return []
+    relevant = [
+        (q.query_id, doc_number[q.doc_id]) for q in corpus.qrels("train") if q.score > 0 and q.doc_id in doc_number
+    ]
+    wanted = {query_id for query_id, _ in relevant}
+    texts = {query.query_id: normalize(query.text) for query in corpus.queries() if query.query_id in wanted}
+    return [(texts[query_id], document) for query_id, document in relevant if texts.get(query_id)]
+
+
+def _misspelt(docids: Sequence[str], known: Container[str], share: float) -> dict[int, str]:
+    """Some docids, evenly over all of them, with one typo each; by the number of the docid."""
+    count = min(round(share * len(docids)), _MISSPELT)
+    one = Perturbation(typos=1)
+    found: dict[int, str] = {}
+    for i in sorted(set(np.linspace(0, len(docids) - 1, count).astype(int).tolist())):
+        text = normalize(one.apply(docids[i], docids[i]))
+        if text and text not in known:
+            found[i] = text
+    return found
+
+
+def _passages(
+    corpus: Corpus, doc_number: dict[str, int], docids: Container[str], most: int, progress: Progress | None
+) -> list[tuple[str, int]]:
+    """The title and the sentences of each document's text, cut to 30 words: those that stand in no other document.
+
+    What many documents say tells none of them apart, and what is a docid already is an input as it is. Where less than
+    half of the documents have a passage, the few there are say little of what documents are about: none is used.
+    """
+    owner: dict[str, int] = {}  # -1: several documents
+    for document in corpus.documents(progress):
+        number = doc_number.get(document.doc_id)
+        if number is None:
+            continue
+        parts = [part for sentence in split_sentences(document.text) for part in cut_sentence(sentence, _PASSAGE_WORDS)]
+        texts = dict.fromkeys(filter(None, map(normalize, [document.title, *parts])))
+        for text in [text for text in texts if text not in docids][:most]:
+            owner[text] = number if owner.get(text, number) == number else -1
+    found = [(text, number) for text, number in owner.items() if number >= 0]
+    covered = len({number for _, number in found})
+    return found if covered >= _COVERED * len(doc_number) else []
 
 
 def gathered(starts: Ints, lengths: Ints) -> tuple[Ints, Ints]:

@@ -16,8 +16,6 @@ from pixnar.base.errors import PixnarError
 from pixnar.base.progress import Progress
 from pixnar.model.losses import Sampler, Weights
 from pixnar.model.nar import Nar
-from pixnar.model.optim import LazyAdam, RowAdam
-from pixnar.model.process_group import ProcessGroup
 from pixnar.model.sharded import write_whole
 from pixnar.model.slots import MlpSlots
 from pixnar.recipe import Train
@@ -26,17 +24,13 @@ from pixnar.train import checkpoint
 from pixnar.train.data import TrainingData
 from pixnar.train.flatten import flatten, restore
 from pixnar.train.log import TrainingLog
+from pixnar.train.optimizers import make_optimizers, schedule
 from pixnar.train.ranking import RankingOptions, RankingStep
 from pixnar.train.step import Objective, Step
 
 _CHECKS = 10  # on dev in a stage
 _SLOT_SAMPLE = 4  # of the tokens of a sampled softmax, those that the slots beside a ranking look at: one in so many
-_OTHERS_RATE = 4  # the same for x_1 … x_s, which see a few inputs of every batch
-_PIECES_RATE = 0.3  # of word pieces, as a share of that of the phrase rows: they are in nearly every batch
-_SCALE_RATE = 20  # how much faster than the slots' layers the scale of their scores learns
-_WARMUP_SHARE = 0.1  # of a stage: the warm-up takes no more
 _LIVE_ROWS = 1 / 3  # while the encoder is fine-tuned, the phrase rows learn at this share of their rate
-_LAZY_BYTES = 4e9  # of rows: beyond, their optimizer keeps one number a row instead of two a number
 _CENTERED_ON = 4096  # inputs whose mean vector is taken off every x_t
 _CENTERED = 32  # inputs on which log Z is measured before the first step
 _SAVE_SECONDS = 600.0  # between checkpoints, at most
@@ -56,7 +50,7 @@ class Trained:
 
 
 @dataclass
-class _Stage:
+class _TrainingStage:
     """Frozen encoder or fine-tuning: its steps in the plan of the whole run."""
 
     live: bool
@@ -82,10 +76,10 @@ def train(
     """
     if not (options.minutes or options.steps or options.epochs):
         raise PixnarError("train.minutes, train.steps and train.epochs are all 0, training would never end: set one")
-    return _Run(model, data, options, rule, priors, folder).go(evaluate, progress)
+    return _TrainingRun(model, data, options, rule, priors, folder).go(evaluate, progress)
 
 
-class _Run:
+class _TrainingRun:
     def __init__(
         self,
         model: Nar,
@@ -109,7 +103,7 @@ class _Run:
         else:
             self.softmax = choose_softmax(model, data, options, self.device)
             self.step_of = self._token_step(rule, priors)
-        self.optimizers = _optimizers(model, self.step_of.ranking_scale, options, self.composed)
+        self.optimizers = make_optimizers(model, self.step_of.ranking_scale, options, self.composed)
         self.group.copy_first([*model.slots.parameters(), *model.encoder.parameters()])
         self.state: dict[str, Any] = {
             "stage": 0,
@@ -136,14 +130,14 @@ class _Run:
         return Step(self.model, data, self.pairs, objective, rule, priors, sampler)
 
     @property
-    def stages(self) -> list[_Stage]:
+    def stages(self) -> list[_TrainingStage]:
         share = self.options.fine_tune if self.model.design == "mlp" else 1.0
         plans = []
         frozen = round(self.options.steps * (1 - share))
         for live, part, steps in ((False, 1 - share, frozen), (True, share, self.options.steps - frozen)):
             if self.options.steps and not steps:
                 part = 0.0  # its share is less than half a step
-            plans.append(_Stage(live, part, self.options.minutes * part, steps))
+            plans.append(_TrainingStage(live, part, self.options.minutes * part, steps))
         return plans
 
     def go(self, evaluate: Callable[[Nar], float] | None, progress: Progress | None) -> Trained:
@@ -170,7 +164,7 @@ class _Run:
         return Trained(self._step(), best["step"], best["value"], self.softmax, stopped)
 
     def _stage(
-        self, stage: _Stage, number: int, evaluate: Callable[[Nar], float] | None, progress: Progress | None
+        self, stage: _TrainingStage, number: int, evaluate: Callable[[Nar], float] | None, progress: Progress | None
     ) -> bool:
         """Run one stage to its end; whether it was ended early because dev no longer got better."""
         self.model.train()
@@ -222,7 +216,7 @@ class _Run:
             self._save()
         self._kept = self._step()
 
-    def _limit(self, stage: _Stage) -> int:
+    def _limit(self, stage: _TrainingStage) -> int:
         """Steps of a stage, by the first limit that counts steps; 0 where only minutes limit it."""
         limits = [stage.steps] if stage.steps else []
         if self.options.epochs:
@@ -230,14 +224,14 @@ class _Run:
             limits.append(max(1, int(stage.share * batches) // self.options.accumulate))
         return min(limits, default=0)
 
-    def _part(self, stage: _Stage, number: int, limit: int) -> float:
+    def _part(self, stage: _TrainingStage, number: int, limit: int) -> float:
         """How much of a stage is done: by its steps, or by its minutes if they run out first."""
         part = self.state["done"][number] / limit if limit else 0.0
         if stage.minutes:
             part = max(part, self.state["spent"][number] / (60 * stage.minutes))
         return part
 
-    def _one(self, stage: _Stage, done: int, limit: int, part: float) -> dict[str, float]:
+    def _one(self, stage: _TrainingStage, done: int, limit: int, part: float) -> dict[str, float]:
         options = self.options
         seed = options.seed * 1_000_003 + self._step() + self.group.rank * 7_368_787
         torch.manual_seed(seed % 2**63)  # dropout: the same after a resume, another in every process
@@ -321,10 +315,10 @@ class _Run:
             state["optimizers"][name] = rest
         checkpoint.save(self.folder, self._step(), tensors, state, rows=self._rows())
 
-    def _rows(self) -> checkpoint.Rows | None:
+    def _rows(self) -> checkpoint.RowShard | None:
         """Which rows this process saves and loads: all, where it is alone."""
         first, head = self.model.head.first, self.model.head
-        return checkpoint.Rows(first, first + len(head.rows), self.group, _of_rows) if self.group.size > 1 else None
+        return checkpoint.RowShard(first, first + len(head.rows), self.group, _of_rows) if self.group.size > 1 else None
 
     def _found(self, find: Callable[[Path], Path | None]) -> Path | None:
         """The checkpoint that the first process finds, and has checked."""
@@ -387,21 +381,6 @@ def _of_rows(name: str) -> bool:
     return name.startswith(("model.head.", "optimizer.head.")) and not name.startswith("model.head.pieces.")
 
 
-def schedule(done: int, part: float, limit: int, warmup: int, kind: str) -> float:
-    """What the learning rates are multiplied with: up over `warmup` steps, then down to zero, or constant.
-
-    `part` of the stage is done, which is `done` out of `limit` steps where steps limit it. The warm-up takes at most a
-    tenth of the stage.
-
-    >>> [round(schedule(step, step / 20, 20, 2, "linear"), 2) for step in (0, 1, 2, 11, 19)]
-    [0.5, 1.0, 1.0, 0.5, 0.06]
-    """
-    share = min(_WARMUP_SHARE, warmup / limit) if limit else _WARMUP_SHARE
-    rise = min(1.0, (done + 1) / max(share * limit, 1)) if limit else max((done + 1) / max(warmup, 1), part / share)
-    fall = (1 - part) / (1 - share) if kind == "linear" else 1.0
-    return min(1.0, rise) * min(1.0, fall)
-
-
 def pick_device(wanted: str) -> torch.device:
     """A device by name; `auto` takes a GPU if there is one."""
     if wanted != "auto":
@@ -437,50 +416,6 @@ def _ranking_options(options: Train) -> RankingOptions:
         teacher=options.teacher,
         taught_by=options.taught_by,
     )
-
-
-def _optimizers(
-    model: Nar, ranking_scale: nn.Parameter, options: Train, composed: bool
-) -> dict[str, torch.optim.Optimizer]:
-    scales = [model.slots.log_scale, ranking_scale] if composed else []
-    small = [*model.slots.parameters(), ranking_scale]
-    small = [parameter for parameter in small if not any(parameter is other for other in scales)]
-    decay, betas = (0.0, (0.9, 0.99)) if composed else (0.01, (0.9, 0.999))
-    encoder = list(model.encoder.parameters())
-    groups = [
-        {"params": small, "lr": options.learning_rate, "start": options.learning_rate, "weight_decay": decay},
-        {"params": encoder, "lr": options.encoder_learning_rate, "start": options.encoder_learning_rate},
-    ]
-    if composed:
-        rate = _SCALE_RATE * options.learning_rate
-        groups.append({"params": scales, "lr": rate, "start": rate})
-    if composed and isinstance(model.slots, MlpSlots):
-        others = model.slots.of_others()
-        groups[0]["params"] = [one for one in small if not any(one is other for other in others)]
-        rate = _OTHERS_RATE * options.learning_rate
-        groups.append({"params": others, "lr": rate, "start": rate})
-    rows = [parameter for parameter in (model.head.rows, model.head.bias) if parameter is not None]
-    rate = options.head_learning_rate
-    kind = options.optimizer
-    if composed and kind == "auto":
-        kind = "adam" if model.head.rows.nbytes <= _LAZY_BYTES else "rows"
-    found: dict[str, torch.optim.Optimizer] = {
-        "body": torch.optim.AdamW(groups, weight_decay=0.0, betas=betas),
-        "head": _row_optimizer(rows, rate, kind, composed, model.head.group),
-    }
-    if model.head.pieces is not None:
-        shared = [model.head.pieces.rows]
-        found["pieces"] = _row_optimizer(shared, _PIECES_RATE * rate, kind, composed, model.head.group)
-    return found
-
-
-def _row_optimizer(
-    rows: list[nn.Parameter], rate: float, kind: str, composed: bool, group: ProcessGroup
-) -> torch.optim.Optimizer:
-    groups = [{"params": rows, "lr": rate, "start": rate}]
-    if kind != "adam":
-        return RowAdam(groups, processes=group)
-    return LazyAdam(groups) if composed else torch.optim.Adam(groups)
 
 
 def _clip(model: Nar) -> None:

@@ -1,4 +1,4 @@
-"""What a corpus says, read once and mapped by every process: texts and arrays in one file."""
+"""Memory-mapped training data: one process reads the corpus into a file that every process maps."""
 
 from __future__ import annotations
 

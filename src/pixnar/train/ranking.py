@@ -55,7 +55,7 @@ class RankingOptions:
     taught_by: str = "hybrid"  # dense: the encoder's own vectors of the docids; hybrid: these and BM25
 
 
-class _Candidates(NamedTuple):
+class _RankingCandidates(NamedTuple):
     """Documents to be ranked and the docids that speak for them."""
 
     documents: Ints  # sorted
@@ -119,7 +119,7 @@ class RankingStep:
 
     # Candidates
 
-    def _candidates(self, batch: Epoch, step: int) -> _Candidates:
+    def _candidates(self, batch: Epoch, step: int) -> _RankingCandidates:
         """The documents of the batch and of the inputs' neighbours, or all of them.
 
         A document is scored by its docids that are near to an input of the batch, each counted as it is, and by a
@@ -144,7 +144,9 @@ class RankingStep:
         counts = [np.bincount(owner[kept], minlength=len(documents)) for kept in (~sampled, sampled)]
         rest = self.pairs.docids_of(documents) - counts[0]
         weight = np.log(np.maximum(rest, 1) / np.maximum(counts[1], 1))
-        return _Candidates(documents, docids, member, owner, np.where(sampled, weight[owner], 0.0).astype(np.float32))
+        return _RankingCandidates(
+            documents, docids, member, owner, np.where(sampled, weight[owner], 0.0).astype(np.float32)
+        )
 
     def _named_by(self, docids: Ints, documents: Ints) -> Ints:
         """Which of some documents (sorted) are named by which docids: sorted keys, document place · docids + docid."""
@@ -176,7 +178,7 @@ class RankingStep:
         chosen: Ints = self._named[first + random.integers(0, np.maximum(last - first, 1))]
         return chosen
 
-    def _stands_for(self, batch: Epoch, candidates: _Candidates) -> Floats:
+    def _stands_for(self, batch: Epoch, candidates: _RankingCandidates) -> Floats:
         """The log of how many documents each candidate stands for [B, candidates].
 
         A document that is drawn with probability q stands for 1/q of its kind. The right document of an input and the
@@ -254,7 +256,7 @@ class RankingStep:
 
     # Losses
 
-    def _ranking(self, x0: Tensor, batch: Epoch, candidates: _Candidates) -> tuple[Tensor, float]:
+    def _ranking(self, x0: Tensor, batch: Epoch, candidates: _RankingCandidates) -> tuple[Tensor, float]:
         """Cross-entropy of the right document among the candidates, and the share of inputs that get it first."""
         device = x0.device
         x0 = _shared_gradient(x0, self.model.head.group.size)
@@ -278,7 +280,7 @@ class RankingStep:
         return loss, float((documents.argmax(1) == right).float().mean())
 
     @staticmethod
-    def _documents(docids: Tensor, candidates: _Candidates) -> Tensor:
+    def _documents(docids: Tensor, candidates: _RankingCandidates) -> Tensor:
         """Log-sum-exp over the docids of each document."""
         top = docids.detach().amax(1, keepdim=True)
         sums = docids.new_zeros(len(docids), len(candidates.documents))
@@ -286,7 +288,7 @@ class RankingStep:
         return (sums.index_add(1, owner, (docids - top).exp()) + 1e-30).log() + top
 
     def _divergence(
-        self, documents: Tensor, batch: Epoch, candidates: _Candidates, known: Tensor, stands_for: Tensor
+        self, documents: Tensor, batch: Epoch, candidates: _RankingCandidates, known: Tensor, stands_for: Tensor
     ) -> Tensor:
         """How far the ranking is from the teacher's (Kullback-Leibler)."""
         assert self._teacher is not None
@@ -297,7 +299,7 @@ class RankingStep:
         teacher = teacher.masked_fill(self._also_right(batch, candidates).to(device), _NONE)[known]
         return F.kl_div(documents.log_softmax(1), teacher.log_softmax(1), log_target=True, reduction="batchmean")
 
-    def _itself(self, batch: Epoch, candidates: _Candidates) -> Tensor:
+    def _itself(self, batch: Epoch, candidates: _RankingCandidates) -> Tensor:
         """Where a docid is the input itself, or what the input misspells: it does not count.
 
         Unless its document has no other candidate.
@@ -306,7 +308,7 @@ class RankingStep:
         own = self.data.own_docids(batch.inputs)
         return torch.from_numpy((own[:, None] == candidates.docids[candidates.member]) & ~alone)
 
-    def _also_right(self, batch: Epoch, candidates: _Candidates) -> Tensor:
+    def _also_right(self, batch: Epoch, candidates: _RankingCandidates) -> Tensor:
         """Documents that the input names, too, beside the one it is paired with: neither right nor wrong."""
         inputs, documents = self._names
         begin, end = np.searchsorted(inputs, batch.inputs), np.searchsorted(inputs, batch.inputs, side="right")

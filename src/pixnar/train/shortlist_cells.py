@@ -1,4 +1,4 @@
-"""Lists of the composed score: similar docids are clustered into cells, and a cell's list has the tokens of its docids.
+"""Shortlist cells for the composed score: clusters of similar docids, each with the list of its docids' tokens.
 
 A query's best docids lie in the cells nearest to its x_0, because a docid's score is the inner product of x_0 and the
 docid's vector. Their lists therefore hold every token that these docids need, also those that score little alone. Of

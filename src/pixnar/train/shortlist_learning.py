@@ -1,4 +1,4 @@
-"""Learning the vectors c_1 … c_m by the paper's l': each example's targets under the c_i nearest to its x_0."""
+"""Shortlist learning: train the vectors c_1 … c_m by the paper's loss l', under the c_i nearest to each x_0."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from pixnar.base.progress import Progress
 from pixnar.model.head import PhraseHead
 from pixnar.model.kmeans import assign, kmeans
-from pixnar.model.losses import PADDING, Sample, Sampler, shortlist_loss
+from pixnar.model.losses import PADDING, Sampler, TokenSample, shortlist_loss
 from pixnar.model.optim import RowAdam
 from pixnar.runtime.shortlist import LEAST_MEMBERS, defaults
 
@@ -48,13 +48,13 @@ class Options:
 
 
 @dataclass(frozen=True)
-class _Problem:
+class _LearningProblem:
     x0: NDArray[np.float32]
     targets: NDArray[np.int64]
     head: PhraseHead
     sampler: Sampler | None
 
-    def part(self, ids: NDArray[np.int64]) -> tuple[Tensor, Tensor, Sample | None]:
+    def part(self, ids: NDArray[np.int64]) -> tuple[Tensor, Tensor, TokenSample | None]:
         """x_0, targets and a sample of tokens for some examples, on the head's device."""
         device = self.head.rows.device
         x0 = torch.from_numpy(self.x0[ids].astype(np.float32)).to(device)
@@ -108,7 +108,7 @@ def learn(
 
 def _round(
     c: Tensor,
-    problem: _Problem,
+    problem: _LearningProblem,
     optimizer: RowAdam,
     generator: np.random.Generator,
     idle: NDArray[np.int64],
@@ -187,7 +187,7 @@ def _batches(
 def _revive(
     c: Tensor,
     dead: NDArray[np.int64],
-    problem: _Problem,
+    problem: _LearningProblem,
     candidates: NDArray[np.int64],
     optimizer: RowAdam,
     generator: np.random.Generator,
@@ -219,7 +219,7 @@ def _revive(
         part[rows] = 0
 
 
-def _problem(x0: Any, targets: Any, head: PhraseHead, options: Options) -> _Problem:
+def _problem(x0: Any, targets: Any, head: PhraseHead, options: Options) -> _LearningProblem:
     points, wanted = _array(x0), _array(targets)
     if points.ndim != 2 or wanted.ndim != 2 or len(points) != len(wanted) or not len(points):
         raise ValueError(f"learning needs x_0 [N, d] and targets [N, s], not {points.shape} and {wanted.shape}")
@@ -227,9 +227,9 @@ def _problem(x0: Any, targets: Any, head: PhraseHead, options: Options) -> _Prob
         raise ValueError(f"target {wanted.max()} is outside a vocabulary of {head.total}")
     drawn = options.sampled or (-1 if head.total <= FULL_UP_TO else max(16_384, head.total // 50))
     if drawn < 0:
-        return _Problem(points, wanted, head, None)
+        return _LearningProblem(points, wanted, head, None)
     counts = np.bincount(wanted[wanted >= 0], minlength=head.total)
-    return _Problem(points, wanted, head, Sampler(counts, drawn, options.seed))
+    return _LearningProblem(points, wanted, head, Sampler(counts, drawn, options.seed))
 
 
 def _count(options: Options, examples: int) -> int:

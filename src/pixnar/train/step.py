@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pixnar.model.head import PhraseHead
-from pixnar.model.losses import Sample, Sampler, Weights, losses
+from pixnar.model.losses import Sampler, TokenSample, Weights, losses
 from pixnar.model.nar import Nar
 from pixnar.scoring import Priors, ScoreRule, floors, token_scores
 from pixnar.train.batch_scores import docid_scores, document_scores
@@ -96,7 +96,7 @@ class Step:
             torch.from_numpy(self.data.vectors[inputs].astype(np.float32)).to(self.model.device)
         )
 
-    def _candidates(self, batch: Epoch, step: int) -> _Candidates:
+    def _candidates(self, batch: Epoch, step: int) -> _StepCandidates:
         documents, first = np.unique(batch.documents, return_index=True)
         exclude = self.data.own_docids(batch.inputs)[first]
         if self._neighbours is not None:
@@ -105,9 +105,11 @@ class Step:
             documents, exclude = np.concatenate([documents, near]), np.concatenate([exclude, np.full(len(near), -1)])
         docids, offsets = self.pairs.siblings(documents, _CANDIDATES, step, exclude=exclude)
         tokens, owner = self.data.rows(docids, self.model.slots.slots)
-        return _Candidates(documents, docids, np.repeat(np.arange(len(documents)), np.diff(offsets)), tokens, owner)
+        return _StepCandidates(documents, docids, np.repeat(np.arange(len(documents)), np.diff(offsets)), tokens, owner)
 
-    def _ranking(self, x: Tensor, batch: Epoch, candidates: _Candidates, sample: Sample | None) -> tuple[Tensor, float]:
+    def _ranking(
+        self, x: Tensor, batch: Epoch, candidates: _StepCandidates, sample: TokenSample | None
+    ) -> tuple[Tensor, float]:
         """Cross-entropy of the right document among the candidates, and the share of inputs that get it first."""
         head, rule, device = self.model.head, self.rule, x.device
         tokens = torch.from_numpy(candidates.tokens).to(device)
@@ -140,7 +142,7 @@ class Step:
         own, owner = self.data.ngrams_of(inputs)
         return torch.from_numpy(copied(own, owner, len(inputs), ids.cpu().numpy())).to(ids.device)
 
-    def _also_right(self, batch: Epoch, candidates: _Candidates) -> Tensor:
+    def _also_right(self, batch: Epoch, candidates: _StepCandidates) -> Tensor:
         """Candidates that the input names, too, beside the one it is paired with: neither right nor wrong."""
         inputs, documents = self._names
         begin, end = np.searchsorted(inputs, batch.inputs), np.searchsorted(inputs, batch.inputs, side="right")
@@ -166,7 +168,7 @@ def copied(own: Ints, owner: Ints, inputs: int, known: Ints) -> NDArray[np.float
 
 
 @dataclass(frozen=True)
-class _Candidates:
+class _StepCandidates:
     """Documents to be ranked, some docids of each, and the docids' tokens."""
 
     documents: Ints
@@ -201,7 +203,7 @@ def _shared_recall(x0: Tensor, targets: Tensor, head: PhraseHead) -> float:
     return float(found[real].float().mean())
 
 
-def _itself(own: Ints, candidates: _Candidates) -> Tensor:
+def _itself(own: Ints, candidates: _StepCandidates) -> Tensor:
     """Where a candidate docid is the input's own; it does not count, unless its document has no other candidate."""
     alone = np.bincount(candidates.named, minlength=len(candidates.documents))[candidates.named] == 1
     return torch.from_numpy((own[:, None] == candidates.docids) & ~alone)

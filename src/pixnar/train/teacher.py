@@ -23,12 +23,12 @@ class Teacher:
     """Scores docids for inputs by the encoder's own vectors, and, where it has words, by BM25 as well."""
 
     data: TrainingData
-    words: _Words | None = None
+    words: _InputWords | None = None
 
     @classmethod
     def of(cls, data: TrainingData, kind: str) -> Teacher:
         """A teacher by name: dense, or hybrid."""
-        return cls(data, _Words.of(data) if kind == "hybrid" else None)
+        return cls(data, _InputWords.of(data) if kind == "hybrid" else None)
 
     def scores(self, inputs: Ints, docids: Ints) -> Floats:
         """How well each docid [N] answers each input [B]: [B, N]."""
@@ -39,7 +39,7 @@ class Teacher:
 
 
 @dataclass(frozen=True)
-class _Words:
+class _InputWords:
     """The words of every input, and the BM25 weight of each in it: only those of docids are used."""
 
     terms: Ints  # one input after the other
@@ -47,7 +47,7 @@ class _Words:
     weights: Floats
 
     @classmethod
-    def of(cls, data: TrainingData) -> _Words:
+    def of(cls, data: TrainingData) -> _InputWords:
         terms, rows, _, n = index_words(data.inputs)
         n_docids = len(data.docids)
         size = int(terms.max(initial=0)) + 1

@@ -28,7 +28,7 @@ from pixnar.evaluation.baselines.entries import Entries
 from pixnar.evaluation.metrics import mrr_at
 from pixnar.evaluation.queries import Queries, read_queries
 from pixnar.model.encoder import Encoder
-from pixnar.train.names import Names, read_names
+from pixnar.train.data import TrainingInputs, read_inputs
 from tests.helpers.tiny_model import save_encoder
 
 ROOT = Path(__file__).parents[3]
@@ -79,7 +79,7 @@ def tuned(
     corpus = open_corpus(home / "corpus")
     encoder, said = Encoder.load(home / "encoder"), list[str]()
     entries, texts = Entries.read_apart(corpus, over)
-    parts = encoder, read_names(corpus), entries, texts, read_queries(corpus, "dev"), tuning
+    parts = encoder, read_inputs(corpus), entries, texts, read_queries(corpus, "dev"), tuning
     with tempfile.TemporaryDirectory() as other:
         return encoder, fine_tune(*parts, folder=folder or Path(other), say=said.append, **rest), said
 
@@ -157,8 +157,8 @@ def test_minutes_are_kept_by_the_clock(home: Path, tmp_path: Path, monkeypatch: 
         rates.append(run.optimizer.param_groups[0]["lr"])
         return loss
 
-    step = bi_encoder._Run._step
-    monkeypatch.setattr(bi_encoder._Run, "_step", slower)
+    step = bi_encoder._TuningRun._step
+    monkeypatch.setattr(bi_encoder._TuningRun, "_step", slower)
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     _, run, said = tuned(home, Tuning(minutes=0.1, batch=8, warmup=2, checks=3), folder=tmp_path)
     assert run.steps == 10 + 13  # 1 s, then 5 s of 0.4 s each, the last begun before the end
@@ -223,7 +223,7 @@ def test_minutes_and_no_dev(home: Path, tmp_path: Path) -> None:
     stages: list[tuple[str, int, int]] = []
     run = fine_tune(
         Encoder.load(home / "encoder"),
-        read_names(corpus),
+        read_inputs(corpus),
         entries,
         texts,
         Queries([], [], []),
@@ -238,12 +238,12 @@ def test_minutes_and_no_dev(home: Path, tmp_path: Path) -> None:
     assert stages[-1][0].endswith(" 0 s left")
 
 
-def small() -> tuple[Names, Entries]:
+def small() -> tuple[TrainingInputs, Entries]:
     """Docids 0 and 1 name document a, 2 names a and b, 3 names b, 4 names c; query 5 is about b and c."""
     named = [{"a"}, {"a"}, {"a", "b"}, {"b"}, {"c"}]
     entries = Entries.of(list("01234"), named)
     pairs = np.array([(i, "abc".index(one)) for i, names in enumerate(named) for one in sorted(names)])
-    names = Names(
+    names = TrainingInputs(
         doc_ids=list("abc"),
         docids=list("01234"),
         pair_docid=pairs[:, 0],

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pixnar.base.errors import CorpusError, FileFormatError, PixnarError
 from pixnar.base.storage import write_container
 from pixnar.corpus import open_corpus
-from pixnar.evaluation.baselines.entries import Entries, Found
+from pixnar.evaluation.baselines.entries import Entries, ScoredEntries
 from pixnar.search import Hit
 
 NAMED = st.lists(st.sets(st.sampled_from("abcdef"), min_size=1), min_size=1, max_size=60)
@@ -34,11 +34,11 @@ def test_documents_by_their_best_entry(named: list[set[str]], data: st.DataObjec
     scores = np.array(data.draw(st.lists(few, min_size=len(named), max_size=len(named))), np.float32)
     asked: list[int] = []
 
-    def find(depth: int) -> Found:
+    def find(depth: int) -> ScoredEntries:
         asked.append(depth)
         depth = min(depth, len(scores))
         rows = np.flatnonzero(scores >= np.sort(scores)[-depth])
-        return Found(rows, scores[rows], depth == len(scores))
+        return ScoredEntries(rows, scores[rows], depth == len(scores))
 
     assert entries.best(k, find) == slow(entries, scores.tolist(), k)
     assert asked == sorted(asked)

@@ -23,9 +23,10 @@ from pixnar.evaluation.metrics import mrr_at
 from pixnar.evaluation.queries import Queries
 from pixnar.model.encoder import Encoder
 from pixnar.train import checkpoint
+from pixnar.train.data import TrainingInputs
 from pixnar.train.flatten import flatten, restore
-from pixnar.train.loop import pick_device, schedule
-from pixnar.train.names import Names
+from pixnar.train.loop import pick_device
+from pixnar.train.optimizers import schedule
 from pixnar.train.pairs import Epoch
 
 _SAVE_SECONDS = 120.0  # between checkpoints, at most
@@ -74,7 +75,7 @@ class Tuned:
 
 def fine_tune(
     encoder: Encoder,
-    names: Names,
+    names: TrainingInputs,
     entries: Entries,
     texts: list[str],
     dev: Queries,
@@ -92,15 +93,15 @@ def fine_tune(
     `tuning` are the same, and begins again otherwise.
     """
     tuning.check()
-    run = _Run(encoder, names, entries, texts, dev, tuning, progress, say or (lambda _: None))
+    run = _TuningRun(encoder, names, entries, texts, dev, tuning, progress, say or (lambda _: None))
     return run.go(folder, [of, asdict(tuning)])
 
 
-class _Run:
+class _TuningRun:
     def __init__(
         self,
         encoder: Encoder,
-        names: Names,
+        names: TrainingInputs,
         entries: Entries,
         texts: list[str],
         dev: Queries,
@@ -251,7 +252,7 @@ class _Run:
 class _Sides:
     """The two texts of a pair, and who shares a document."""
 
-    def __init__(self, names: Names, entries: Entries, texts: Sequence[str]) -> None:
+    def __init__(self, names: TrainingInputs, entries: Entries, texts: Sequence[str]) -> None:
         self.inputs, self.texts = names.inputs, texts
         self.docids = 0 if entries.spellings is None else len(names.docids)  # entries that are docids come first
         if list(texts[: self.docids]) != list(names.docids[: self.docids]):

@@ -14,7 +14,7 @@ from pixnar.base.progress import Progress
 from pixnar.corpus import Corpus
 from pixnar.evaluation.baselines.bm25_settings import K1, B, dev_ranks, pairs
 from pixnar.evaluation.baselines.choice import choose
-from pixnar.evaluation.baselines.entries import DOCIDS, Entries, Floats, Found, Ints
+from pixnar.evaluation.baselines.entries import DOCIDS, Entries, Floats, Ints, ScoredEntries
 from pixnar.evaluation.baselines.scored import AllScores
 from pixnar.evaluation.queries import Queries
 from pixnar.fusion.atoms import words
@@ -78,11 +78,11 @@ class Bm25Retriever:
         if not (0 <= (k1 or 0) < np.inf and 0 <= (b or 0) <= 1):
             raise PixnarError(f"k1 {k1} and b {b} are not possible: give k1 of 0 or more and b from 0 to 1")
         library = _bm25s()
-        found: dict[str, _Words] = {}
+        found: dict[str, _EntryWords] = {}
         missing: list[MissingPartError] = []
         for form in forms:
             try:
-                found[form] = _Words.read(corpus, form, progress)
+                found[form] = _EntryWords.read(corpus, form, progress)
             except MissingPartError as error:
                 missing.append(error)
         if not found:
@@ -127,11 +127,11 @@ class Bm25Retriever:
         matching: Ints = np.flatnonzero(scores > 0)
         found = scores[matching]
 
-        def find(depth: int) -> Found:
+        def find(depth: int) -> ScoredEntries:
             if depth >= len(matching):
-                return Found(matching, found, whole=True)
+                return ScoredEntries(matching, found, whole=True)
             kept = found >= np.partition(found, -depth)[-depth]  # all that are as good as the last of them
-            return Found(matching[kept], found[kept], whole=False)
+            return ScoredEntries(matching[kept], found[kept], whole=False)
 
         return self.entries.best(k, find)
 
@@ -162,7 +162,7 @@ class Bm25Retriever:
         return cls(entries, made)
 
 
-class _Words(NamedTuple):
+class _EntryWords(NamedTuple):
     """The words of all entries of a form, by number."""
 
     entries: Entries
@@ -170,7 +170,7 @@ class _Words(NamedTuple):
     vocabulary: dict[str, int]
 
     @classmethod
-    def read(cls, corpus: Corpus, over: str, progress: Progress | None) -> _Words:
+    def read(cls, corpus: Corpus, over: str, progress: Progress | None) -> _EntryWords:
         entries, texts = Entries.read(corpus, over, progress)
         if progress:
             progress("indexing words", 0, 0)

@@ -39,7 +39,7 @@ def dev_ranks(
 ) -> Doubles:
     """The reciprocal ranks [pairs, queries] of dev queries under pairs of k1 and b."""
     asked = [[vocabulary[word] for word in words(text) if word in vocabulary] for text in dev.texts]
-    postings = _Postings(tokens, {term for terms in asked for term in terms})
+    postings = _TermCounts(tokens, {term for terms in asked for term in terms})
     ranks = np.zeros((len(tried), len(dev)))
     for i, (terms, wanted) in enumerate(zip(asked, relevant_numbers(dev, entries.doc_ids), strict=True)):
         matches = _Matches(postings, terms, entries)
@@ -49,7 +49,7 @@ def dev_ranks(
     return ranks
 
 
-class _Postings:
+class _TermCounts:
     """How often some terms stand in which entries, and how long entries are."""
 
     def __init__(self, tokens: Sequence[Sequence[int]], wanted: set[int]) -> None:
@@ -68,7 +68,7 @@ class _Postings:
 class _Matches:
     """What a query shares words with, ready to be scored with any k1 and b."""
 
-    def __init__(self, postings: _Postings, terms: Sequence[int], entries: Entries) -> None:
+    def __init__(self, postings: _TermCounts, terms: Sequence[int], entries: Entries) -> None:
         places = [postings.of(term) for term in terms]
         none = np.zeros(0, np.int64)
         rows, self._row = np.unique(np.concatenate([none, *(postings.rows[at] for at in places)]), return_inverse=True)

@@ -285,10 +285,10 @@ def _fine_tuned(
     say: Callable[[str], None] | None,
 ) -> dict[str, Any]:
     from pixnar.evaluation.baselines.bi_encoder import fine_tune
-    from pixnar.train.names import read_names
+    from pixnar.train.data import read_inputs
 
     default = Train()  # the inputs that an index trains on by default
-    names = read_names(source, progress, passages=default.passages, typos=default.typos)
+    names = read_inputs(source, progress, passages=default.passages, typos=default.typos)
     dev = read_queries(source, "dev", tuning.dev_queries)
     if say and not len(dev):
         say("no dev split: the weights of the last step are kept, whatever they are worth")

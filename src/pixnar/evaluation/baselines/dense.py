@@ -14,8 +14,8 @@ import numpy as np
 from pixnar.base.errors import FileFormatError, MissingExtraError, PixnarError
 from pixnar.evaluation.baselines.aggregate import MAX, Aggregate
 from pixnar.evaluation.baselines.choice import choose, reciprocal_rank, relevant_numbers
-from pixnar.evaluation.baselines.entries import Entries, Floats, Found, Ints
-from pixnar.evaluation.baselines.scored import AllScores, Scored
+from pixnar.evaluation.baselines.entries import Entries, Floats, Ints, ScoredEntries
+from pixnar.evaluation.baselines.scored import AllScores, ScoredDocuments
 from pixnar.evaluation.queries import Queries
 from pixnar.runtime import QueryEncoder, TextEncoder
 from pixnar.search import Hit
@@ -93,7 +93,7 @@ class DenseRetriever:
         parts = [self.encoder.query_vectors(texts[start : start + _BATCH])[1] for start in range(0, len(texts), _BATCH)]
         return np.concatenate(parts) if parts else np.zeros((0, self.vectors.shape[1]), np.float32)
 
-    def hits(self, vector: Floats, scored: Scored, k: int) -> list[Hit]:
+    def hits(self, vector: Floats, scored: ScoredDocuments, k: int) -> list[Hit]:
         """The k best documents by some scores, each with its docid nearest to a query's vector."""
         documents = scored.best(k)
         pairs = zip(
@@ -107,11 +107,11 @@ class DenseRetriever:
         own = [rows[begins[document] : begins[document + 1]] for document in documents.tolist()]
         return [int(some[(self.vectors[some] @ vector).argmax()]) for some in own]
 
-    def scored(self, vector: Floats) -> Scored:
+    def scored(self, vector: Floats) -> ScoredDocuments:
         """The scores of documents for a query's vector."""
         return self.scored_by(vector, [self.aggregate])[0]
 
-    def scored_by(self, vector: Floats, aggregates: Sequence[Aggregate]) -> list[Scored]:
+    def scored_by(self, vector: Floats, aggregates: Sequence[Aggregate]) -> list[ScoredDocuments]:
         """The same under several aggregates."""
         if not self.exact:
             return [_GraphScores(self, vector, aggregate) for aggregate in aggregates]
@@ -153,10 +153,10 @@ class DenseRetriever:
         offsets, documents = self.entries.offsets, self.entries.documents
         return np.unique(np.concatenate([documents[:0], *(documents[offsets[i] : offsets[i + 1]] for i in rows)]))
 
-    def _deeper(self, vector: Floats, known: dict[int, Found], depth: int) -> Found:
+    def _deeper(self, vector: Floats, known: dict[int, ScoredEntries], depth: int) -> ScoredEntries:
         return known[depth] if depth in known else self._nearest(vector[None], depth)[0]
 
-    def _nearest(self, vectors: Floats, depth: int) -> list[Found]:
+    def _nearest(self, vectors: Floats, depth: int) -> list[ScoredEntries]:
         depth = min(depth, len(self.entries))
         found = []
         with _threads(self._library, self.threads):
@@ -165,7 +165,7 @@ class DenseRetriever:
             there = rows >= 0
             whole = depth == len(self.entries) or not there.all()
             kept = there if whole else scores > scores[-1]  # others may be as good as the last
-            found.append(Found(rows[kept], scores[kept], whole))
+            found.append(ScoredEntries(rows[kept], scores[kept], whole))
         return found
 
     def save(self, folder: Path) -> None:

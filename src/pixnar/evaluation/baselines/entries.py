@@ -32,7 +32,7 @@ _PER_DOCUMENT = 10  # entries that are looked at for each document wanted, befor
 _DEEPER = 4
 
 
-class Found(NamedTuple):
+class ScoredEntries(NamedTuple):
     """Entries with their scores: all that score at least as much as the worst of them; `whole` if there are no more."""
 
     rows: Ints
@@ -121,7 +121,7 @@ class Entries:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def best(self, k: int, find: Callable[[int], Found]) -> list[Hit]:
+    def best(self, k: int, find: Callable[[int], ScoredEntries]) -> list[Hit]:
         """The k best documents; `find` gives the best entries, and is asked for more until k documents are known."""
         depth = self.depth(k)
         while True:

@@ -18,7 +18,7 @@ from pixnar.evaluation.baselines.bm25 import Bm25Retriever
 from pixnar.evaluation.baselines.choice import choose, reciprocal_rank, relevant_numbers
 from pixnar.evaluation.baselines.dense import DenseRetriever
 from pixnar.evaluation.baselines.entries import Floats, Ints
-from pixnar.evaluation.baselines.scored import Scored
+from pixnar.evaluation.baselines.scored import ScoredDocuments
 from pixnar.evaluation.queries import Queries
 from pixnar.index.files import read_units, write_units
 from pixnar.search import Hit
@@ -160,7 +160,7 @@ class HybridRetriever:
         self.dense.aggregate, self.fusion = aggregates[best // len(options)], options[best % len(options)]
         return figures
 
-    def _columns(self, query: str, dense: Sequence[Scored], depth: int) -> tuple[Ints, list[Floats], Floats]:
+    def _columns(self, query: str, dense: Sequence[ScoredDocuments], depth: int) -> tuple[Ints, list[Floats], Floats]:
         """All candidates of a query, ascending, and what both sides score them: dense under each of its aggregates."""
         words = self.bm25.scored(query)
         matching = words.best(depth)
@@ -209,7 +209,7 @@ class _Side:
         self.own = np.full(n_documents, -1, np.int64)
         self.own[numbers] = np.arange(len(numbers))
 
-    def filled(self, side: Scored, documents: Ints) -> Floats:
+    def filled(self, side: ScoredDocuments, documents: Ints) -> Floats:
         """Scores of documents; the lowest of them where the side does not know one."""
         own = self.own[documents]
         known = own >= 0

@@ -14,7 +14,7 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 
-class Scored(Protocol):
+class ScoredDocuments(Protocol):
     """Scores of documents for one query; documents are numbers of that side."""
 
     def best(self, depth: int) -> Ints:
