@@ -1,6 +1,7 @@
-"""The command line: one thin file per stage. What a command does lives in its stage's folder."""
+"""Command line: one thin file per stage. The work of a command is in its stage's folder."""
 
-# A new file hangs its commands on `app`, or on a `group` of its own, and gets a line here, in the order of the help.
+# A new file registers its commands with `app`, or with a `group` of its own, and gets a line here; `common._PANELS`
+# places them in the help.
 # Whatever is slow to import is imported inside a command, so that `pixnar --help` stays quick.
 from pixnar.cli import (  # noqa: F401, I001
     corpus,
