@@ -8,10 +8,14 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from pixnar.cli import app
 from pixnar.vocab import Vocabulary
 
 
@@ -209,3 +213,53 @@ def test_help_teaches() -> None:
     for expected in ("--min-count", "--max-memory", "default by corpus", "A corpus"):
         assert expected in " ".join(done.stdout.replace("│", " ").split())
     assert pixnar("version").stdout.strip() == pixnar("--version").stdout.strip() != ""
+
+
+PANELS = {
+    "Start": ["demo", "fit", "search", "serve", "mcp"],
+    "Measure": ["evaluate", "compare", "baseline", "bench"],
+    "Change": ["add", "remove", "compact", "table", "verify"],
+    "Prepare": ["corpus", "docids", "vocab"],
+    "Distribute": ["shard", "search-batch", "plan"],
+    "Research": ["reproduce", "shortlist"],
+}
+
+
+def test_commands_stand_in_panels() -> None:
+    seen: dict[str, list[str]] = {}
+    for line in pixnar("--help").stdout.splitlines():
+        if line.startswith("╭─"):
+            seen[line.split()[1]] = names = []
+        elif line.startswith("│ ") and line[2] != " ":
+            names.append(line.split()[1])
+    assert seen.pop("Options") == ["--version", "--help"]
+    assert seen == PANELS
+    assert list(seen) == list(PANELS)
+
+
+def commands(command: Any, path: str = "pixnar") -> Iterator[tuple[str, Any]]:
+    if not hasattr(command, "commands"):
+        yield path, command
+        return
+    for name, inner in command.commands.items():
+        yield from commands(inner, f"{path} {name}")
+
+
+def test_every_command_has_a_sentence_and_an_example() -> None:
+    every = {path: command for path, command in commands(typer.main.get_command(app)) if not command.hidden}
+    assert len(every) > 30
+    for path, command in every.items():
+        first, _, rest = command.help.strip().partition("\n")
+        assert first.endswith("."), path
+        example = path.replace(" build", "").replace("pixnar", "", 1).strip()
+        assert f"{example}" in rest, path
+        assert "[bold]" in rest, path
+
+
+def test_flags_have_no_type() -> None:
+    for path, command in commands(typer.main.get_command(app)):
+        context = typer.Context(command, info_name=path)
+        flags = [param for param in command.get_params(context) if getattr(param, "is_flag", False)]
+        assert flags, path  # --help, if no other
+        assert {param.metavar for param in flags} == {""}, path
+    assert "<bool>" not in pixnar("fit", "--help").stdout

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pixnar.recipe import PAPER, Recipe, find
 from tests.helpers.fit_corpora import WORDS, write_small
 from tests.helpers.tiny_model import save_encoder
 
@@ -66,6 +67,28 @@ def test_search_finds_a_docid_by_its_own_words(home: Path) -> None:
     done = pixnar("verify", home / "index")
     assert "is sound" in done.stdout
     fails("cannot use the device", "search", home / "index", "balin", "--device", "nonsense")
+
+
+def test_words_need_no_quotes_and_titles_are_shown(home: Path) -> None:
+    quoted = pixnar("search", home / "index", "balin demor rovek", "-k", "3")
+    assert pixnar("search", home / "index", "balin", "demor", "rovek", "-k", "3").stdout == quoted.stdout
+    assert pixnar("search", home / "index", "-k", "3", "balin", "demor", "rovek").stdout == quoted.stdout
+    assert len(quoted.stdout.splitlines()) == 3
+    for line in quoted.stdout.splitlines():
+        assert line.endswith(f"  Title {int(line.split()[2][1:])}")
+    fails("Missing argument", "search", home / "index")
+
+
+def test_recipes_by_name_and_by_path(home: Path, tmp_path: Path) -> None:
+    output = tmp_path / "x"
+    fails("no recipe 'papre': give one of clover, default,", "fit", home / "corpus", "-o", output, "--recipe", "papre")
+    fails("cannot read the recipe", "fit", home / "corpus", "-o", output, "--recipe", tmp_path / "mine.toml")
+    fails("--paper is a recipe itself", "fit", home / "corpus", "-o", output, "--paper", "--recipe", "quick")
+    assert not output.exists()
+    assert find("paper") == PAPER
+    assert find("default") == Recipe()
+    (tmp_path / "mine.toml").write_text("[train]\nsteps = 3\n")
+    assert find(str(tmp_path / "mine.toml")).train.steps == 3
 
 
 def test_where_restricts(home: Path) -> None:

@@ -1,6 +1,7 @@
 """cli: a command line comes in; a call of the room that does the work goes out."""
 
-# A new file hangs its commands on `app`, or on a `group` of its own, and gets a line here, in the order of the help.
+# A new file registers its commands with `app`, or with a `group` of its own, and gets a line here; `common._PANELS`
+# places them in the help.
 # Whatever is slow to import is imported inside a command, so that `pixnar --help` stays quick.
 from pixnar.cli import (  # noqa: F401, I001
     corpus,

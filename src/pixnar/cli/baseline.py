@@ -370,7 +370,7 @@ def _report(output: Path, facts: dict[str, Any], json_file: Path | None) -> None
     print(f"{output}: {what}")
     if dev:
         expected = dev.get("MRR@10 cross-validated")  # one query has none
-        told = "" if expected is None else f", cross-validated {expected:.4f}"
-        print(f"{output}: dev MRR@10 {dev['MRR@10']:.4f} in sample{told} ({dev['queries']} queries)")
+        cross_validated = "" if expected is None else f", cross-validated {expected:.4f}"
+        print(f"{output}: dev MRR@10 {dev['MRR@10']:.4f} in sample{cross_validated} ({dev['queries']} queries)")
     print(f'try: pixnar search {output} "your query"')
     write_json(json_file, {"baseline": str(output), "sources": what, "facts": facts})

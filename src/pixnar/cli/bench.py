@@ -1,4 +1,4 @@
-"""pixnar bench: measure, side by side with what one would use instead."""
+"""pixnar bench: benchmarks against the usual alternatives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from pixnar.base.storage import atomic_write
 from pixnar.cli.common import JsonFile, Threads, group, numbers, write_json
 
-commands = group("bench", "Measure, side by side with what one would use instead.")
+commands = group("bench", "Run a benchmark against the usual alternatives.")
 
 
 @commands.command("vocab")
@@ -28,7 +28,10 @@ def vocab(
     markdown: Annotated[Path | None, typer.Option(help="Also write the table as Markdown to this file.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what the JSON file has already.")] = False,
 ) -> None:
-    """Vocabulary builders side by side: time, memory, tokens per docid, encoding speed."""
+    """Compare vocabulary builders: time, memory, tokens per docid, encoding speed.
+
+    [bold]pixnar bench vocab CORPUS --sizes 32768,131072[/bold]
+    """
     from pixnar.benchmarks import vocab as benchmark
     from pixnar.vocab.phrases import PUNCTUATION
 

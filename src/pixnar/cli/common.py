@@ -1,20 +1,22 @@
-"""What the commands share: the app they hang on, options, and how they tell."""
+"""Parts shared by the commands: the app, its help panels, common options and output helpers."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from pixnar.base.storage import atomic_write
 
 if TYPE_CHECKING:
     from pixnar.corpus import Skipped
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _SETTINGS: dict[str, Any] = {
     "no_args_is_help": True,
     "add_completion": False,
@@ -22,7 +24,60 @@ _SETTINGS: dict[str, Any] = {
     "pretty_exceptions_enable": False,
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
-app = typer.Typer(**_SETTINGS)
+_PANELS = {
+    "Start": ("demo", "fit", "search", "serve", "mcp"),
+    "Measure": ("evaluate", "compare", "baseline", "bench"),
+    "Change": ("add", "remove", "compact", "table", "verify"),
+    "Prepare": ("corpus", "docids", "vocab"),
+    "Distribute": ("shard", "search-batch", "plan"),
+    "Research": ("reproduce", "shortlist"),
+}
+_PANEL_OF = {name: panel for panel, names in _PANELS.items() for name in names}
+
+
+def _without_flag_types(params: list[Any]) -> list[Any]:
+    """The parameters of a command; its flags are shown without a type, since they take no value."""
+    for param in params:
+        if getattr(param, "is_flag", False) and param.metavar is None:
+            param.metavar = ""
+    return params
+
+
+class Command(TyperCommand):
+    """A command whose help shows flags without a type."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Arguments and options, --help included."""
+        return _without_flag_types(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    """A group of commands whose help shows flags without a type."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Options, --help included."""
+        return _without_flag_types(super().get_params(ctx))
+
+
+class _Pixnar(Group):
+    """All commands of `pixnar`, in the order of the help panels."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of the commands, panel by panel."""
+        order = list(_PANEL_OF)
+        return sorted(super().list_commands(ctx), key=lambda name: order.index(name) if name in order else len(order))
+
+
+class App(typer.Typer):
+    """A set of commands, each in its panel of the help."""
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[_Function], _Function]:
+        """Register a command, see `typer.Typer.command`."""
+        panel = _PANEL_OF.get(name or "") if self is app else None
+        return super().command(name, **{"cls": Command, "rich_help_panel": panel} | options)
+
+
+app = App(cls=_Pixnar, **_SETTINGS)
 
 Threads = Annotated[int, typer.Option(help="Worker threads; 0 = all cores.", min=0)]
 Ray = Annotated[bool, typer.Option("--ray", help="Work in shards with Ray (extra scale); the same result.")]
@@ -32,16 +87,16 @@ RayWorkers = Annotated[
 RayAddress = Annotated[
     str | None, typer.Option("--ray-address", help="With --ray: a cluster that runs; default one started here.")
 ]
-SkipBadRows = Annotated[bool, typer.Option("--skip-bad-rows", help="Leave bad rows out and count them.")]
+SkipBadRows = Annotated[bool, typer.Option("--skip-bad-rows", help="Skip bad rows and report how many.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.")]
 Cache = Annotated[
-    Path | None, typer.Option(help="Where vectors of texts are kept for the next run; default: the user's cache.")
+    Path | None, typer.Option(help="Folder that caches vectors of texts between runs; default: the user's cache.")
 ]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="One setting of the recipe, e.g. --set train.batch=64; repeatable."),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output.")]
 
 
 def _table_of(path: Path) -> Path:
@@ -55,7 +110,7 @@ TablePath = Annotated[
 ]
 
 
-class BuildByDefault(TyperGroup):
+class BuildByDefault(Group):
     """``pixnar vocab CORPUS …`` means ``pixnar vocab build CORPUS …``, and so does ``pixnar table``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -65,10 +120,10 @@ class BuildByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-def group(name: str, help: str, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:
+def group(name: str, help: str, cls: type[TyperGroup] = Group) -> App:
     """A group of commands, ``pixnar NAME …``; a command that needs none goes straight to ``app``."""
-    commands = typer.Typer(help=help, cls=cls, **_SETTINGS)
-    app.add_typer(commands, name=name)
+    commands = App(help=help, cls=cls, **_SETTINGS)
+    app.add_typer(commands, name=name, rich_help_panel=_PANEL_OF[name])
     return commands
 
 

@@ -1,4 +1,4 @@
-"""pixnar corpus: look at, check, convert and make corpora."""
+"""pixnar corpus: check and convert corpora, and write the demo corpus."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from pixnar.base.progress import show_progress
 from pixnar.cli.common import JsonFile, Overwrite, SkipBadRows, group, tell_skipped, write_json
 
-commands = group("corpus", "Look at, check, convert and make corpora.")
+commands = group("corpus", "Check and convert corpora, and write the demo corpus.")
 
 
 @commands.command("demo")
@@ -19,7 +19,10 @@ def demo(
     seed: Annotated[int, typer.Option(help="Chooses which terms are held out as queries.")] = 0,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write the demo corpus: ICD-10-CM codes and the terms that name them. Not for clinical use."""
+    """Write the demo corpus: ICD-10-CM codes and the terms that name them. Not for clinical use.
+
+    [bold]pixnar corpus demo -o icd10[/bold]
+    """
     from pixnar.corpus import write_demo
 
     stats = write_demo(output, seed=seed, overwrite=overwrite)
@@ -36,7 +39,10 @@ def check(
     skip_bad_rows: SkipBadRows = False,
     json_file: JsonFile = None,
 ) -> None:
-    """Read a whole corpus, check every row, and count."""
+    """Check every row of a corpus and count documents, docids and queries.
+
+    [bold]pixnar corpus check CORPUS[/bold]
+    """
     from pixnar.corpus import check_corpus, open_corpus
 
     with show_progress() as progress:
@@ -56,7 +62,10 @@ def convert(
     skip_bad_rows: SkipBadRows = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Turn any corpus that can be read into a corpus folder (docs/corpus.md has the layout)."""
+    """Convert a corpus to a corpus folder (docs/corpus.md describes the layout).
+
+    [bold]pixnar corpus convert irds:beir/scifact -o scifact[/bold]
+    """
     from pixnar.corpus import copy_corpus, open_corpus
 
     corpus = open_corpus(source, skip_bad_rows=skip_bad_rows, docids=docids)

@@ -1,4 +1,4 @@
-"""pixnar demo: the first five minutes."""
+"""pixnar demo: build, search and compare a demo index."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ def demo(
     queries: Annotated[int, typer.Option(help="Held-out terms that are asked for the figures.", min=1)] = 500,
     threads: Threads = 0,
 ) -> None:
-    """From nothing to an index that answers, beside BM25, dense retrieval and hybrids; reuses an earlier run."""
+    """Build a demo index of ICD-10-CM codes, search it, and compare it with BM25, dense retrieval and hybrids.
+
+    A second run reuses what the first one built.
+
+    [bold]pixnar demo[/bold]   then pixnar search demo/index heart attack
+    """
     from pixnar.research.demo import run_demo
 
     with show_progress(transient=True) as progress:

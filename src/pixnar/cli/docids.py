@@ -1,4 +1,4 @@
-"""pixnar docids: names for documents that have none."""
+"""pixnar docids: generate docids for documents that have none."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def docids(
 ) -> None:
     """Make docids for a corpus that has text but no docids.jsonl.
 
-    A docid is a short text that names a document; search finds documents by them. Interrupted, this goes on where it
-    stopped when started again with the same arguments.
+    A docid is a short text that names a document; search finds documents by them. An interrupted run resumes when
+    started again with the same arguments.
 
     [bold]pixnar docids CORPUS[/bold]
 

@@ -1,4 +1,4 @@
-"""pixnar evaluate and pixnar compare: how good the answers are, and whether others are better."""
+"""pixnar evaluate and pixnar compare: metrics of a retriever, and significance tests between runs."""
 
 from __future__ import annotations
 

@@ -21,10 +21,16 @@ def fit(
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the index to write.")],
     recipe: Annotated[
-        Path | None, typer.Option("--recipe", help="TOML file with every setting; see recipes/default.toml.")
+        str | None,
+        typer.Option(
+            "--recipe", help="Recipe by name (default, quick, paper, msmarco, nq, clover), or a TOML file of settings."
+        ),
     ] = None,
     paper: Annotated[
-        bool, typer.Option("--paper", help="The paper's recipe (docs/model.md says where it differs).")
+        bool,
+        typer.Option(
+            "--paper", help="The same as --recipe paper (docs/model.md lists where it differs from the paper)."
+        ),
     ] = False,
     id_column: Annotated[str | None, typer.Option("--id", help="Of a file: the column with ids.")] = None,
     title_column: Annotated[str | None, typer.Option("--title", help="Of a file: the column with titles.")] = None,
@@ -52,27 +58,27 @@ def fit(
     """Build an index: vocabulary, docid table, phrase rows, training, shortlist; the dev split selects settings.
 
     It first prints how long it will take. Interrupted, it resumes when started again with the same arguments. Without
-    a limit (--minutes, or train.steps or train.epochs) training takes as long as the size of the corpus asks for.
+    a limit (--minutes, or train.steps or train.epochs) the size of the corpus sets the training time.
 
     [bold]pixnar fit CORPUS -o INDEX --minutes 10[/bold]
 
     [bold]pixnar fit products.csv -o INDEX --id sku --title name --names "name,also called"[/bold]
 
-    [bold]torchrun --nproc-per-node 4 -m pixnar fit CORPUS -o INDEX[/bold]  the phrase rows shared by four processes
+    [bold]torchrun --nproc-per-node 4 -m pixnar fit CORPUS -o INDEX[/bold]   train in four processes
     """
     from pixnar.base.errors import PixnarError
     from pixnar.model.process_group import ProcessGroup, Silent
     from pixnar.pipeline import fit as run
     from pixnar.pipeline.api import corpus_of
-    from pixnar.recipe import PAPER, Recipe, load, override
+    from pixnar.recipe import PAPER, Recipe, find, override
 
     if paper and recipe:
-        raise PixnarError("--paper is a recipe itself: give it, or --recipe FILE, not both")
-    wanted = PAPER if paper else load(recipe) if recipe else Recipe()
+        raise PixnarError("--paper is a recipe itself: give it, or --recipe, not both")
+    chosen = PAPER if paper else find(recipe) if recipe else Recipe()
     short = {"train.minutes": minutes, "train.seed": seed, "model.encoder": encoder}
     from_options = [f"{name}={json.dumps(value)}" for name, value in short.items() if value is not None]
-    wanted = override(wanted, [*(settings or []), *from_options])
-    group = ProcessGroup.join(wanted.train.device)
+    chosen = override(chosen, [*(settings or []), *from_options])
+    group = ProcessGroup.join(chosen.train.device)
     try:
         with group.together(), show_progress() if group.first else nullcontext() as progress:
             source = corpus_of(
@@ -88,7 +94,7 @@ def fit(
             report = run(
                 source,
                 output,
-                wanted,
+                chosen,
                 cache=cache,
                 overwrite=overwrite,
                 keep_work=keep_work,

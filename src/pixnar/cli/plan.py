@@ -1,4 +1,4 @@
-"""pixnar plan: what a corpus of some size needs, before anything is run."""
+"""pixnar plan: resources that a fit needs, estimated before it runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def plan(
     gpu_tflops: Annotated[float, typer.Option(help="Nominal speed of a GPU in bf16 (assumed).", min=0.1)] = 300,
     json_file: JsonFile = None,
 ) -> None:
-    """What every stage of a fit needs: memory, GPU memory, disk, hours. Nothing is run or read.
+    """Estimate memory, GPU memory, disk and hours of every stage of a fit, without running anything.
 
     Batch, sample and softmax default to what runs of millions of docids want, not to a recipe's own values; the
     command that fits so is printed below the table. Making docids of text (pixnar docids) is not part of it.

@@ -58,7 +58,7 @@ def reproduce(
     """Make the paper's tables on your corpus: Markdown, JSON and pictures.
 
     Every model takes as many steps as the slowest, CLOVERv2, takes in the budget. Models and figures are kept in
-    OUTPUT/work: what is there is not made again, and an interrupted run goes on where it stopped.
+    OUTPUT/work: what is there is not made again, and an interrupted run resumes.
 
     [bold]pixnar reproduce table2,table3 CORPUS -o tables --budget 2[/bold]   in a quarter of an hour
 

@@ -1,4 +1,4 @@
-"""From a command line to an exit code."""
+"""Entry point of the command line: arguments in, exit code out."""
 
 from __future__ import annotations
 

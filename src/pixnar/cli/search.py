@@ -1,4 +1,4 @@
-"""pixnar search and pixnar verify: ask an index or a baseline, and check that it is whole."""
+"""pixnar search and pixnar verify: search an index or a baseline, and verify its checksums."""
 
 from __future__ import annotations
 
@@ -47,10 +47,13 @@ Spelling = Annotated[
 ]
 
 
+_DOCID_WIDTH = 50  # of the column before the titles; longer docids push theirs aside
+
+
 @app.command("search")
 def search(
     index: SearchPath,
-    query: Annotated[str, typer.Argument(help="What to look for.")],
+    words: Annotated[list[str], typer.Argument(metavar="query", help="Query; several words need no quotes.")],
     k: Annotated[int, typer.Option("-k", help="Documents wanted.", min=1, max=10_000)] = 10,
     where: Annotated[
         str | None, typer.Option(help="Only documents with this metadata, e.g. 'level = \"category\"'.")
@@ -69,35 +72,35 @@ def search(
         typer.Option(help="Encode and score through torch on this device, e.g. cuda."),
     ] = None,
 ) -> None:
-    """Find documents.
+    """Search an index or a baseline for one query.
 
-    [bold]pixnar search INDEX "sugar disease with kidney trouble" -k 5[/bold]
+    [bold]pixnar search INDEX sugar disease with kidney trouble -k 5[/bold]
     """
     from pixnar.cli.explained import show
     from pixnar.evaluation.baselines import is_baseline, open_baseline
     from pixnar.index import Index
     from pixnar.vocab import normalize
 
+    query = " ".join(words)
     if is_baseline(index):
         given = {"--where": where, "--threshold": threshold, "--explain": explain, "--full": full, "--device": device}
         given |= {"--sources": None if sources == "all" else sources, "--beam": beam or None, "--spelling": spelling}
         refuse(index, given)
-        _tell(query, open_baseline(index).search(query, k), as_json)
+        _show_hits(query, open_baseline(index).search(query, k), as_json)
         return
     opened = Index.load(index, shortlist=not full, sources=ranked_by(sources, beam), device=device)
     if explain:
-        opened.search(
-            query, k, where=where, beam=beam, spelling=spelling
-        )  # so that the times told are not those of opening files
-        found = opened.explain(query, k, threshold=threshold, where=where, beam=beam, spelling=spelling)
+        # a first search opens files, which the times of the explanation should not include
+        opened.search(query, k, where=where, beam=beam, spelling=spelling)
+        explanation = opened.explain(query, k, threshold=threshold, where=where, beam=beam, spelling=spelling)
         if as_json:
-            print(json.dumps(found, ensure_ascii=False))
+            print(json.dumps(explanation, ensure_ascii=False))
         else:
-            show(found)
+            show(explanation)
         return
     asked = opened.asked(query, spelling)
     hits = opened.search(query, k, where=where, threshold=threshold, beam=beam, spelling=spelling)
-    _tell(query, hits, as_json, None if asked == normalize(query) else asked)
+    _show_hits(query, hits, as_json, None if asked == normalize(query) else asked)
 
 
 def ranked_by(sources: str, beam: int) -> str:
@@ -114,22 +117,24 @@ def refuse(folder: Path, options: Mapping[str, object]) -> None:
         raise PixnarError(f"{folder} is a baseline, and {given[0]} is for an index: leave it out, or give an index")
 
 
-def _tell(query: str, hits: list[Hit], as_json: bool, corrected: str | None = None) -> None:
+def _show_hits(query: str, hits: list[Hit], as_json: bool, corrected: str | None = None) -> None:
+    """Print hits as JSON or as a table; with titles where there are any."""
     if as_json:
-        told = {"query": query, "corrected": corrected, "hits": [{**hit.facts(), "title": hit.title} for hit in hits]}
-        print(json.dumps(told, ensure_ascii=False))
+        rows = [{**hit.facts(), "title": hit.title} for hit in hits]
+        print(json.dumps({"query": query, "corrected": corrected, "hits": rows}, ensure_ascii=False))
         return
     if corrected is not None:
         print(f"searching for: {corrected} (instead of: {query}; --no-spelling searches as typed)")
+    width = min(max((len(hit.docid) for hit in hits), default=0), _DOCID_WIDTH) if any(h.title for h in hits) else 0
     for place, hit in enumerate(hits, 1):
-        print(f"{place:>3}  {hit.score:8.3f}  {hit.id:<20} {hit.docid}")
+        print(f"{place:>3}  {hit.score:8.3f}  {hit.id:<20} {hit.docid:<{width}}  {hit.title}".rstrip())
     if not hits:
         print("nothing found")
 
 
 @app.command("verify")
 def verify(index: SearchPath) -> None:
-    """Read a whole index or baseline and compare every byte with its checksum.
+    """Verify the checksums of an index or a baseline, byte by byte.
 
     [bold]pixnar verify INDEX[/bold]
     """

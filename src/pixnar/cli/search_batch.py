@@ -1,4 +1,4 @@
-"""pixnar search-batch: a file of queries in, a file of what they find out; on this machine or on many."""
+"""pixnar search-batch: search for every query of a file, on this machine or on many."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def search_batch(
     ] = None,
     threshold: Annotated[float | None, typer.Option(help="Leave out documents that score less.")] = None,
     batch: Annotated[
-        int, typer.Option(help="Queries of a piece, which is what an interrupted run loses.", min=1)
+        int, typer.Option(help="Queries of a batch; an interrupted run loses at most one batch.", min=1)
     ] = 256,
     full: FullVocabulary = False,
     sources: Sources = "all",
@@ -50,7 +50,7 @@ def search_batch(
         typer.Option("--overwrite", help="Replace what is there, also an unfinished run with other settings."),
     ] = False,
 ) -> None:
-    """Search for every query of a file; a run that was stopped goes on when it is started again.
+    """Search for every query of a file and write the hits to a file; an interrupted run resumes.
 
     [bold]pixnar search-batch INDEX queries.jsonl -o run.parquet[/bold]
     [bold]pixnar search-batch INDEX queries.jsonl -o run.parquet --ray --workers 8[/bold]

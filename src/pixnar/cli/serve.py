@@ -1,4 +1,4 @@
-"""pixnar serve: an index over HTTP, and its page."""
+"""pixnar serve: the HTTP server of an index."""
 
 from __future__ import annotations
 

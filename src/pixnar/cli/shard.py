@@ -1,4 +1,4 @@
-"""pixnar shard: an index cut by document, for serving from several processes or machines."""
+"""pixnar shard: split an index by document, for serving from several processes or machines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def shard(
     overwrite: Overwrite = False,
     threads: Threads = 0,
 ) -> None:
-    """Cut an index by document into parts that together answer exactly as it does.
+    """Split an index by document into parts that together give the same answers.
 
     [bold]pixnar shard INDEX -o SHARDS --parts 4[/bold]   then pixnar serve SHARDS --ray
 

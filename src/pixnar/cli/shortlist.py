@@ -1,4 +1,4 @@
-"""pixnar shortlist: how large a shortlist must be."""
+"""pixnar shortlist: sweep the sizes of the shortlist."""
 
 from __future__ import annotations
 

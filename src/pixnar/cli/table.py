@@ -1,4 +1,4 @@
-"""pixnar table, and add, remove and compact: docid tables built, shown, checked and changed."""
+"""pixnar table, add, remove and compact: build, show, check and change docid tables."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def show(
 
 @commands.command("check")
 def check(table: TablePath) -> None:
-    """Read a whole table and compare every byte with its checksum.
+    """Verify the checksums of a table, byte by byte.
 
     [bold]pixnar table check icd10.table[/bold]
     """
@@ -234,11 +234,11 @@ def remove(
 
 @app.command("compact")
 def compact(table: TablePath, threads: Threads = 0) -> None:
-    """Fold what was added and removed into the table, so that searches are as fast as on the first day.
+    """Rewrite a table with its additions and without removed rows, so that searches are fast again.
 
     [bold]pixnar compact icd10.table[/bold]
 
-    Whoever is searching the table goes on; if it is stopped half-way through, the table is as it was before.
+    Searches continue meanwhile; if it is interrupted, the table is unchanged.
     """
     from pixnar.table import DocidTable
 

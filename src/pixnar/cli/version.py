@@ -1,4 +1,4 @@
-"""pixnar version, pixnar --version: which one this is."""
+"""pixnar --version, pixnar version: the installed version."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import typer
 from pixnar.cli.common import app
 
 
-def _tell(wanted: bool) -> None:
-    if wanted:
+def _print_version(asked: bool) -> None:
+    if asked:
         version()
         raise typer.Exit
 
@@ -19,13 +19,20 @@ def _tell(wanted: bool) -> None:
 @app.callback()
 def options(
     _: Annotated[
-        bool, typer.Option("--version", help="Print the version and end.", callback=_tell, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Generative retrieval in one transformer pass."""
+    """Generative retrieval in one encoder pass.
+
+    [bold]pixnar demo[/bold]   build and search a demo index
+
+    [bold]pixnar fit CORPUS -o INDEX[/bold]   build an index of your own corpus
+
+    [bold]pixnar search INDEX your query[/bold]
+    """
 
 
-@app.command("version")
+@app.command("version", hidden=True)  # as --version
 def version() -> None:
     """Print the version."""
     print(metadata.version("pixnar"))

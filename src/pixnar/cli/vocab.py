@@ -1,4 +1,4 @@
-"""pixnar vocab: learn a vocabulary, look at it, cut text with it."""
+"""pixnar vocab: build and inspect a vocabulary, and split text with it."""
 
 from __future__ import annotations
 

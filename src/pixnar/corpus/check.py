@@ -1,4 +1,4 @@
-"""What is done to a corpus as a whole: read all of it, or copy it into our layout."""
+"""Check and convert: read a whole corpus, or copy it into our layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that cannot be used: they stop the reading, or are skipped and counted; none is lost without a word."""
+"""Bad rows: they stop the reading, or are skipped and counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the files of a corpus are like: work that was begun on them goes on only while they stay so."""
+"""Fingerprint of a corpus: the state of its files, so that a run resumes only on unchanged files."""
 
 from __future__ import annotations
 

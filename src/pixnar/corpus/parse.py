@@ -1,4 +1,4 @@
-"""From one parsed row to a record. Every format ends here, so a rule about ids, texts or scores is written once."""
+"""Row parsers: from one parsed row to a record. Every format ends here, so that each check is written once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A corpus, whatever its format: rows stream out, ids are checked on the way, bad rows stop it or are counted."""
+"""Corpus reader for any format: streams rows, checks ids, and stops at bad rows or counts them."""
 
 from __future__ import annotations
 

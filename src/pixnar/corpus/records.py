@@ -1,4 +1,4 @@
-"""What a corpus is made of: documents, the docids that name them, queries, and who is relevant to whom."""
+"""Records of a corpus: documents, docids, queries and relevance judgements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing a corpus folder, whole or not at all."""
+"""Corpus writer: writes a corpus folder completely or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of several systems side by side, and which of them is better by more than luck."""
+"""Comparison of runs, with significance tests against the first."""
 
 from __future__ import annotations
 

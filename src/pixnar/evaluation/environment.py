@@ -1,4 +1,4 @@
-"""The circumstances of a measurement: what it ran on, with which versions, when, and by which command."""
+"""Environment of a measurement: machine, versions, date and command."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def _commit() -> str:
     git = ["git", "-C", str(here.parent)]
     try:  # an installed package may lie in the repository of somebody else
         subprocess.run([*git, "ls-files", "--error-unmatch", here.name], capture_output=True, check=True)
-        told = subprocess.run(
+        result = subprocess.run(
             [*git, "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True, check=True
         )
-        return told.stdout.strip()
+        return result.stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

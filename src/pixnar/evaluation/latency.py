@@ -1,4 +1,4 @@
-"""How long one query takes, asked alone, as a user would ask it."""
+"""Latency of single queries, asked one at a time."""
 
 from __future__ import annotations
 

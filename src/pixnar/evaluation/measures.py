@@ -1,4 +1,4 @@
-"""The measures people publish, by name, computed by trec_eval's own code through ir-measures."""
+"""Published measures by name, computed by trec_eval's code through ir-measures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judged queries of a split: what every choice and every figure rests on."""
+"""Judged queries of a split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A retriever against the queries of a split. This is the one place where a test split is read."""
+"""Evaluation of a retriever on the queries of a split; the only place that reads a test split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How sure a figure is: whether a difference may be luck, and where a mean may truly lie."""
+"""Significance: paired randomisation tests and bootstrap confidence intervals."""
 
 from __future__ import annotations
 

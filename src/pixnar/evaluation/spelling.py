@@ -1,4 +1,4 @@
-"""Retrievers with the spelling of queries corrected, or not, whatever each does by itself: for fair comparisons."""
+"""Retrievers with spelling correction switched on or off, for fair comparisons."""
 
 from __future__ import annotations
 

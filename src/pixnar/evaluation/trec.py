@@ -1,4 +1,4 @@
-"""Runs and judgements in the files of TREC: what other tools write we read, and they read what we write."""
+"""TREC files: runs and judgements, read and written."""
 
 from __future__ import annotations
 

@@ -134,11 +134,11 @@ class Tools:
     ) -> Explanation:
         """Tell why a search finds what it finds: phrases the model expects, docids and sources of every document."""
         self._index.table.refresh()
-        told = self._index.explain(query, k, where=where)
+        explanation = self._index.explain(query, k, where=where)
         titles = {one.hit.id: one.title for one in passages(self._index, self._index.search(query, k, where=where))}
         return Explanation(
-            phrases_of_the_query=told["own"],
-            expected_phrases=[token for token, _ in told["expected"][:_TOKENS]],
+            phrases_of_the_query=explanation["own"],
+            expected_phrases=[token for token, _ in explanation["expected"][:_TOKENS]],
             hits=[
                 Reason(
                     doc_id=hit["doc_id"],
@@ -147,10 +147,10 @@ class Tools:
                     docids={one["docid"]: one["score"] for one in hit["docids"]},
                     sources=hit["sources"],
                 )
-                for hit in told["hits"]
+                for hit in explanation["hits"]
             ],
-            weights_of_sources=told["weights"],
-            milliseconds=sum(told["microseconds"].values()) / 1000,
+            weights_of_sources=explanation["weights"],
+            milliseconds=sum(explanation["microseconds"].values()) / 1000,
         )
 
     @_told

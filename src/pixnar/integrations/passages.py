@@ -1,4 +1,4 @@
-"""Hits as other libraries want them: a text to read, and everything known about the document beside it."""
+"""Passages: hits as other libraries want them, a text and the metadata of its document."""
 
 from __future__ import annotations
 

@@ -43,15 +43,15 @@ class PixnarRetriever(pt.Transformer):
         queries = inp["query"].tolist()
         found = self.index.search_batch(queries, self.num_results, **self._options()) if queries else []
         rows = [place for place, hits in enumerate(found) for _ in hits]
-        told = [
+        values = [
             (hit.id, float(hit.score), rank, hit.docid)
             for hits in found
             for rank, hit in enumerate(hits, pt.model.FIRST_RANK)
         ]
-        made = inp.drop(columns=[*_FOUND], errors="ignore").iloc[rows].reset_index(drop=True)
-        for name, column, kind in zip(_FOUND, _columns(told), (str, float, int, str), strict=True):
-            made[name] = pd.Series(column, dtype=kind)
-        return made
+        results = inp.drop(columns=[*_FOUND], errors="ignore").iloc[rows].reset_index(drop=True)
+        for name, column, kind in zip(_FOUND, _columns(values), (str, float, int, str), strict=True):
+            results[name] = pd.Series(column, dtype=kind)
+        return results
 
     def fuse_rank_cutoff(self, k: int) -> PixnarRetriever:
         """`retriever % k`, compiled: no more than k are searched for."""

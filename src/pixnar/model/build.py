@@ -1,4 +1,4 @@
-"""A model to start from: phrase rows that compose docids, or the encoder's reading of each phrase; bias from priors."""
+"""Initial model: phrase rows that compose docids, or the encoder's vector of each phrase; bias from priors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any Hugging Face encoder, by name or path: texts come in; one vector per text, or one per word piece, comes out."""
+"""Encoder: any Hugging Face encoder, by name or path, that turns texts into vectors per text or per word piece."""
 
 from __future__ import annotations
 

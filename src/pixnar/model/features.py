@@ -1,4 +1,4 @@
-"""Vectors of texts, computed once and kept: training, dense fusion and phrase heads share them."""
+"""Feature cache: vectors of texts, computed once and shared by training, dense fusion and phrase heads."""
 
 from __future__ import annotations
 

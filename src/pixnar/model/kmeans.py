@@ -1,4 +1,4 @@
-"""Where the vectors c_i start: spherical k-means of x_0, by Lloyd's rounds on a sample."""
+"""Spherical k-means of x_0 by Lloyd's rounds on a sample: the initial vectors c_i."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""log Z over a vocabulary of millions, a piece of the vocabulary at a time, forward and backward."""
+"""Chunked log-sum-exp: log Z over a vocabulary of millions, a chunk at a time, forward and backward."""
 
 from __future__ import annotations
 

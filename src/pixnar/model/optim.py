@@ -1,4 +1,4 @@
-"""Adam for tables of millions of rows: only the rows of the batch are touched."""
+"""Adam optimizers for tables of millions of rows that touch only the rows of the batch."""
 
 from __future__ import annotations
 

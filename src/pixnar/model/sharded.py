@@ -1,4 +1,4 @@
-"""A phrase head over several processes: each holds some of the rows, and none ever has all of them."""
+"""Sharded phrase head: each process holds some of the rows, and none ever has all of them."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from pixnar.recipe.clover import CLOVER
 from pixnar.recipe.paper import PAPER
-from pixnar.recipe.read import from_dict, load, override
+from pixnar.recipe.read import find, from_dict, load, override
 from pixnar.recipe.sections import (
     Evidence,
     Fuse,
@@ -31,6 +31,7 @@ __all__ = [
     "Train",
     "Vocab",
     "dumps",
+    "find",
     "from_dict",
     "load",
     "override",

@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, fields
+from importlib import resources
 from typing import Any
 
 from pixnar.base.errors import PixnarError
@@ -16,6 +17,20 @@ from pixnar.recipe.sections import HUGE, Allowed, Recipe
 from pixnar.recipe.write import to_dict
 
 _KINDS = {"int": "a whole number", "float": "a number", "bool": "a yes or no (true, false)", "str": "a text"}
+
+
+def find(recipe: str) -> Recipe:
+    """A recipe by the path of a TOML file, or by the name of one that pixnar ships.
+
+    >>> find("paper").model.head
+    'random'
+    """
+    shipped = {path.name.removesuffix(".toml"): path for path in resources.files("pixnar.recipes").iterdir()}
+    if recipe in shipped and not os.path.isfile(recipe):
+        return from_dict(tomllib.loads(shipped[recipe].read_text(encoding="utf-8")), recipe)
+    if os.path.isfile(recipe) or os.path.basename(recipe) != recipe or recipe.endswith(".toml"):
+        return load(recipe)
+    raise PixnarError(f"no recipe {recipe!r}: give one of {', '.join(sorted(shipped))}, or the path of a TOML file")
 
 
 def load(path: str | os.PathLike[str]) -> Recipe:

@@ -1,4 +1,4 @@
-"""An optimizer's state as named tensors and JSON, and back: what a checkpoint can hold."""
+"""Flattened optimizer state: named tensors and JSON that a checkpoint can hold, and back."""
 
 from __future__ import annotations
 

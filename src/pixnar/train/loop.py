@@ -323,8 +323,8 @@ class _TrainingRun:
     def _found(self, find: Callable[[Path], Path | None]) -> Path | None:
         """The checkpoint that the first process finds, and has checked."""
         path = find(self.folder) if self.group.first else None
-        told = self.group.tell(None if path is None else str(path))
-        return None if told is None else Path(told)
+        found = self.group.tell(None if path is None else str(path))
+        return None if found is None else Path(found)
 
     def _resume(self) -> None:
         found = self._found(checkpoint.latest)

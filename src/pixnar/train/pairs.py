@@ -1,4 +1,4 @@
-"""Which (input, docid) pairs an epoch of training has, and in which order: decided by the seed and the step alone."""
+"""Training pairs: the (input, docid) pairs of an epoch and their order, a function of seed and step alone."""
 
 from __future__ import annotations
 

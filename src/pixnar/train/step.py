@@ -1,4 +1,4 @@
-"""One step of training: a batch of pairs becomes a loss and its parts."""
+"""Training step: a batch of pairs becomes a loss and its parts."""
 
 from __future__ import annotations
 

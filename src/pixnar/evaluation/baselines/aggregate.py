@@ -1,4 +1,4 @@
-"""A document's score from those of its entries: the best, the mean, or the log-sum-exp."""
+"""Aggregation: a document's score as the maximum, mean or log-sum-exp of its entries' scores."""
 
 from __future__ import annotations
 

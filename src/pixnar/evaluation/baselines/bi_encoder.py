@@ -1,4 +1,4 @@
-"""Fine-tuning an encoder for dense retrieval: a text should be nearer to what names its document than to the rest."""
+"""Bi-encoder fine-tuning for dense retrieval, with in-batch negatives."""
 
 from __future__ import annotations
 

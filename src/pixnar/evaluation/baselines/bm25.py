@@ -1,4 +1,4 @@
-"""BM25 by the library bm25s: what most people would use."""
+"""BM25 baseline, by the library bm25s."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a corpus to the folder of a baseline."""
+"""Baseline builders: from a corpus to the folder of a baseline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choosing settings on dev: the option with the highest MRR@10, and what to expect of that choice elsewhere."""
+"""Selection on the dev split: the option with the highest MRR@10, and its cross-validated figure."""
 
 from __future__ import annotations
 

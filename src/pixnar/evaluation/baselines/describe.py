@@ -1,4 +1,4 @@
-"""One line on what a folder searches with: its sources, their settings and their weights."""
+"""One-line description of a baseline or an index: its sources, settings and weights."""
 
 from __future__ import annotations
 

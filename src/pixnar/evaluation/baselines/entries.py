@@ -1,4 +1,4 @@
-"""What a baseline indexes: entries, which are docids or whole documents, and the documents that each of them names."""
+"""Entries of a baseline: docids or whole documents, and the documents that each of them names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of a baseline, sealed by its manifest; and opening whatever can be searched, baseline or index."""
+"""Baseline folders and their manifest; opens whatever can be searched, baseline or index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one side of a hybrid says about a query: its best documents, and the exact scores of any others."""
+"""Scored documents: one side of a hybrid, its best documents and the exact scores of any others."""
 
 from __future__ import annotations
 
