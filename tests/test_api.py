@@ -61,9 +61,10 @@ def test_fit_and_search(index: pixnar.Index, home: Path) -> None:
     assert repr(index) == f"Index('{home / 'index'}': 12 documents, {index.table.pairs} docids)"
     name = rows()[4]["also called"][1]
     hits = index.search(name, k=3)
-    assert hits[0].doc_id == "s4"
+    assert hits[0].id == "s4"
+    assert hits[0].title == rows()[4]["name"]
     assert index.search([name, name], k=3) == [hits, hits]
-    assert {hit.doc_id for hit in index.search(name, k=20, where="price < 3")} == {"s0", "s1", "s2"}
+    assert {hit.id for hit in index.search(name, k=20, where="price < 3")} == {"s0", "s1", "s2"}
 
 
 def test_changes_are_there_at_once_and_can_be_saved(index: pixnar.Index, tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def test_without_a_network(hub: StubHub, mine: Index, monkeypatch: pytest.Monkey
 
 def test_the_endpoint_of_the_environment(hub: StubHub, mine: Index, tmp_path: Path) -> None:
     mine.push_to_hub("me/small", token=TOKEN)
-    code = "import sys, pixnar; print(pixnar.Index.from_hub('me/small').search('entirely new', 1)[0].doc_id)"
+    code = "import sys, pixnar; print(pixnar.Index.from_hub('me/small').search('entirely new', 1)[0].id)"
     code += "\nassert 'torch' not in sys.modules"
     environment = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home"), "PATH": ""}
     command = [sys.executable, "-c", code]

@@ -30,7 +30,7 @@ def test_a_frame_of_queries(index: Index) -> None:
     for qid, query in QUERIES.itertuples(index=False):
         rows = found[found["qid"] == qid]
         hits = index.search(query, 7)
-        assert rows["docno"].tolist() == [hit.doc_id for hit in hits]
+        assert rows["docno"].tolist() == [hit.id for hit in hits]
         assert rows["score"].tolist() == pytest.approx([hit.score for hit in hits], abs=1e-4)
         assert rows["docid_text"].tolist() == [hit.docid for hit in hits]
         assert rows["rank"].tolist() == list(range(7))
@@ -65,7 +65,7 @@ def test_pipelines(index: Index) -> None:
     assert retriever.search("balin demor")["docno"].tolist() == [hit.id for hit in index.search("balin demor", 20)]
     rewritten = (pt.apply.query(lambda row: row["query"] + " demor") >> retriever % 1).transform(QUERIES)
     assert rewritten["query_0"].tolist() == QUERIES["query"].tolist()
-    assert rewritten["docno"].tolist() == [index.search(q + " demor", 1)[0].doc_id for q in QUERIES["query"]]
+    assert rewritten["docno"].tolist() == [index.search(q + " demor", 1)[0].id for q in QUERIES["query"]]
     assert pt.inspect.transformer_outputs(retriever, ["qid", "query"]) == COLUMNS
 
 

@@ -32,7 +32,7 @@ def test_langchain(index: Index) -> None:
         "country": ("de", "fr", "it")[number % 3],
         "price": number,
         "title": f"Title {number}",
-        **hits[0]._asdict(),
+        **hits[0].facts(),
     }
     assert asyncio.run(retriever.ainvoke(QUERY)) == found
     assert retriever.batch([QUERY, QUERY]) == [found, found]

@@ -385,9 +385,9 @@ def test_another_recipe_does_not_go_on(tmp_path: Path, corpus: Path, encoder: Pa
 
     with pytest.raises(KeyboardInterrupt):
         made(corpus, index, wish, progress=stop)
-    assert "another corpus or recipe" in message_of(corpus, index, [*wish, "train.seed=1"])
+    assert "another recipe.train.seed" in message_of(corpus, index, [*wish, "train.seed=1"])
     write_small(tmp_path / "other", 12, 3)
-    assert "another corpus or recipe" in message_of(tmp_path / "other", index, wish)
+    assert "another corpus" in message_of(tmp_path / "other", index, wish)
     (index / "work" / "fit.json").write_text("{")
     assert "--overwrite" in message_of(corpus, index, wish)
     made(corpus, index, [*wish, "train.seed=1"], overwrite=True)

@@ -222,7 +222,7 @@ def test_after_a_beam_docids_alone_add_up(home: Path, tmp_path: Path, order: Any
         told = index.explain(query, k=6, beam=4)
         assert json.loads(json.dumps(told, allow_nan=False)) == told
         hits = index.search(query, k=6, beam=4)
-        assert [(hit["doc_id"], hit["score"], hit["docid"]) for hit in told["hits"]] == [tuple(hit) for hit in hits]
+        assert [(hit["doc_id"], hit["score"], hit["docid"]) for hit in told["hits"]] == [tuple(hit)[:3] for hit in hits]
         assert (told["beam"], told["weights"]) == (4, {})
         assert 0 < len(told["paths"]) <= 4
         for hit in told["hits"]:

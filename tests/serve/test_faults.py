@@ -112,7 +112,7 @@ def test_an_end_under_load_loses_nothing(home: Path, texts: list[str], library: 
         told = server.events("stopped")[0]["answered"]
         assert told == {"200": asking.statuses[200]}  # whatever it took in was answered, and its answer arrived
         for text, result in asking.replies:
-            assert [(hit["doc_id"], hit["score"], hit["docid"]) for hit in result["hits"]] == wanted[text]
+            assert [(hit["doc_id"], hit["score"], hit["docid"], hit["title"]) for hit in result["hits"]] == wanted[text]
 
 
 def ask_for_long(address: str) -> None:
@@ -190,7 +190,7 @@ def test_a_new_index_is_taken_up_under_load(home: Path, copy: Path, texts: list[
         assert set(asking.statuses) == {200}
         assert (asking.cut, asking.unheard) == ([], 0)
         for place, (text, result) in enumerate(asking.replies):
-            found = [(hit["doc_id"], hit["score"], hit["docid"]) for hit in result["hits"]]
+            found = [(hit["doc_id"], hit["score"], hit["docid"], hit["title"]) for hit in result["hits"]]
             assert found in ([new[text]] if place > seen else [old[text], new[text]])
         assert server.events("index-refused") == []
 
@@ -232,7 +232,8 @@ def test_broken_files_are_told_and_the_old_index_goes_on(
             assert "goes on" in line["reason"] or "stay in force" in line["reason"]
             for text in texts[:20]:
                 result = httpx.get(f"{server.address}/search", params={"q": text, "k": 3}).json()["results"][0]
-                assert [(hit["doc_id"], hit["score"], hit["docid"]) for hit in result["hits"]] == wanted[text]
+                rows = [(hit["doc_id"], hit["score"], hit["docid"], hit["title"]) for hit in result["hits"]]
+                assert rows == wanted[text]
             swaps = len(server.events("index-swapped"))
             os.utime(saved / name)
             shutil.copy2(saved / name, copy / name)

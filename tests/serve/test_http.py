@@ -44,8 +44,8 @@ def refused(reply: httpx.Response, status: int, *words: str) -> None:
         assert word in line, line
 
 
-def hits(result: dict[str, Any]) -> list[tuple[str, float, str]]:
-    return [(hit["doc_id"], hit["score"], hit["docid"]) for hit in result["hits"]]
+def hits(result: dict[str, Any]) -> list[tuple[str, float, str, str]]:
+    return [(hit["doc_id"], hit["score"], hit["docid"], hit["title"]) for hit in result["hits"]]
 
 
 def test_answers_are_the_library_s_own(server: ServeProcess, library: Index) -> None:
@@ -55,7 +55,7 @@ def test_answers_are_the_library_s_own(server: ServeProcess, library: Index) -> 
         assert hits(line["results"][0]) == list(map(tuple, library.search(text, 7)))
     many = search(server, query=QUERIES, k=3)
     assert [hits(result) for result in many["results"]] == [
-        [tuple(hit) for hit in one] for one in library.search_batch(QUERIES, 3)
+        [tuple(hit) for hit in one] for one in library.search(QUERIES, 3)
     ]
     assert many["microseconds"] > 0
 

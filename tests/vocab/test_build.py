@@ -266,7 +266,10 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
         "--max-memory",
         "64M",
     ]
-    eager = "from pixnar import cli, progress; progress._PATIENCE = progress._PLAIN_SECONDS = 0.0; cli.main()"
+    eager = (
+        "from pixnar import cli; from pixnar.base import progress; "
+        "progress._PATIENCE = progress._PLAIN_SECONDS = 0.0; cli.main()"
+    )
     process = subprocess.Popen([sys.executable, "-c", eager, *arguments], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     for line in process.stderr:  # until the native part is at work

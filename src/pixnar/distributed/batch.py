@@ -188,12 +188,13 @@ def answered(index: Index, order: Order, piece: Piece, threads: int = 1) -> byte
         rows = [json.loads(line) for line in file.read(piece.end - piece.begin).splitlines()]
 
     def search(row: tuple[str, str]) -> list[Hit]:
-        return index.search(row[1], wish.k, threshold=wish.threshold, where=wish.where, spelling=wish.spelling)
+        options = {"threshold": wish.threshold, "where": wish.where, "spelling": wish.spelling}
+        return index.search_batch([row[1]], wish.k, **options)[0]  # type: ignore[arg-type]
 
     with ThreadPoolExecutor(threads) as pool:
         hits = list(pool.map(search, rows) if threads > 1 else map(search, rows))
     found = [
-        (query_id, rank, *hit)
+        (query_id, rank, *hit[:3])  # titles are not kept
         for (query_id, _), some in zip(rows, hits, strict=True)
         for rank, hit in enumerate(some, 1)
     ]

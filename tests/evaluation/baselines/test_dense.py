@@ -151,7 +151,7 @@ def test_a_graph_is_near(home: Path, tmp_path: Path) -> None:
 def test_searched_without_torch(home: Path) -> None:
     code = (
         "import sys; from pixnar.evaluation.baselines import open_retriever\n"
-        f"print(open_retriever({str(home / 'docids')!r}).search('balin')[0].doc_id, 'torch' in sys.modules)"
+        f"print(open_retriever({str(home / 'docids')!r}).search('balin')[0].id, 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split()[1] == "False"

@@ -200,7 +200,7 @@ def test_saved_measured_and_verified(home: Path, tmp_path: Path) -> None:
         build_hybrid(home / "corpus", home / "rrf", dense=home / "dense", bm25=home / "bm25")
     code = (
         "import sys; from pixnar.evaluation.baselines import open_retriever\n"
-        f"print(open_retriever({str(home / 'rrf')!r}).search('balin')[0].doc_id, 'torch' in sys.modules)"
+        f"print(open_retriever({str(home / 'rrf')!r}).search('balin')[0].id, 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split()[1] == "False"

@@ -127,11 +127,11 @@ def test_the_search_command(home: Path, index: Index) -> None:
     assert told == {
         "query": TYPED,
         "corrected": MEANT,
-        "hits": [hit._asdict() for hit in index.search(MEANT, 2)],
+        "hits": [{**hit.facts(), "title": hit.title} for hit in index.search(MEANT, 2)],
     }
     told = json.loads(pixnar("search", home / "index", TYPED, "-k", "2", "--json", "--no-spelling").stdout)
     assert told["corrected"] is None
-    assert told["hits"] == [hit._asdict() for hit in index.search(TYPED, 2, spelling=False)]
+    assert told["hits"] == [{**hit.facts(), "title": hit.title} for hit in index.search(TYPED, 2, spelling=False)]
     assert f"corrected from: {'balni rovvek!'}" in pixnar("search", home / "index", TYPED, "--explain").stdout
 
 
@@ -157,4 +157,4 @@ def test_a_retriever_behind_a_speller(home: Path, index: Index) -> None:
     index.searcher.corrects = False
     corrected = Corrected(index, Speller(Lexicon.of({"balin": 3, "rovek": 1})))
     assert corrected.search(TYPED, 4) == index.search(MEANT, 4)
-    assert corrected.search_batch([TYPED], 4) == [index.search(MEANT, 4)]
+    assert corrected.search_batch([TYPED], 4) == index.search_batch([MEANT], 4)

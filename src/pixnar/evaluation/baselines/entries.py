@@ -45,7 +45,7 @@ class Entries:
 
     >>> entries = Entries(["d1", "d2"], np.array([0, 1, 3]), np.array([0, 0, 1]), ["tea", "green tea"])
     >>> entries.ranked(np.array([0, 1]), np.array([1, 2], np.float32), 2)
-    [Hit(doc_id='d1', score=2.0, docid='green tea'), Hit(doc_id='d2', score=2.0, docid='green tea')]
+    [Hit(id='d1', score=2.0, docid='green tea', title=''), Hit(id='d2', score=2.0, docid='green tea', title='')]
     """
 
     def __init__(
