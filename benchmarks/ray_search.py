@@ -28,7 +28,7 @@ from pixnar.benchmarks.serve_process import ServeProcess, spread
 
 from pixnar.base.storage import atomic_write
 from pixnar.corpus import open_corpus
-from pixnar.distributed.batch import Wish, search_file
+from pixnar.distributed.batch import BatchOptions, search_file
 from pixnar.distributed.batch_ray import RayWorkers
 from pixnar.distributed.cluster import connected
 from pixnar.distributed.sharded import Sharded
@@ -127,7 +127,7 @@ def batches(index: Path, home: Path, queries: int) -> dict[str, Any]:
     def run(name: str, workers: int) -> None:
         taken, began = Processor(), time.perf_counter()
         out, made = home / f"{name}.parquet", RayWorkers(workers, watch=taken.look) if workers else None
-        search_file(index, home / "queries.jsonl", out, Wish(batch=64), workers=made, threads=1)
+        search_file(index, home / "queries.jsonl", out, BatchOptions(batch=64), workers=made, threads=1)
         seconds = time.perf_counter() - began
         found[name] = {
             "seconds": round(seconds, 2),
@@ -152,7 +152,7 @@ def kills(index: Path, home: Path, wanted: int) -> dict[str, Any]:
     """Kill workers a moment after they finished a piece, when they are at the next."""
     chance, killed = random.Random(0), 0
     runs = same = 0
-    search_file(index, home / "queries.jsonl", home / "small.parquet", Wish(batch=32), threads=1)
+    search_file(index, home / "queries.jsonl", home / "small.parquet", BatchOptions(batch=32), threads=1)
     expected = (home / "small.parquet").read_bytes()
     dead: set[int] = set()
 
@@ -171,7 +171,7 @@ def kills(index: Path, home: Path, wanted: int) -> dict[str, Any]:
                 index,
                 home / "queries.jsonl",
                 home / "again.parquet",
-                Wish(batch=32),
+                BatchOptions(batch=32),
                 workers=RayWorkers(2, watch=watch),
                 overwrite=True,
             )

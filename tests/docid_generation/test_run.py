@@ -17,7 +17,7 @@ import pytest
 from pixnar.base.errors import PixnarError
 from pixnar.base.storage import check_writable
 from pixnar.corpus import Document, open_corpus
-from pixnar.docid_generation import Asking, Wish, make_docids
+from pixnar.docid_generation import Doc2QueryOptions, DocidOptions, make_docids
 from pixnar.docid_generation import run as run_module
 from pixnar.docid_generation.parts import Part, Parts
 from pixnar.docid_generation.target import target_of
@@ -83,7 +83,7 @@ def test_files_of_queries_and_the_filter(tmp_path: Path) -> None:
     }
     (tmp_path / "pid2query.pkl").write_bytes(pickle.dumps(queries))
     sources = ("sentences", str(tmp_path / "pid2query.pkl"))
-    made = make_docids(open_corpus(folder), tmp_path / "all.jsonl", Wish(sources=sources, sentences=1))
+    made = make_docids(open_corpus(folder), tmp_path / "all.jsonl", DocidOptions(sources=sources, sentences=1))
     assert rows_of(tmp_path / "all.jsonl") == [
         ("d0", "Green tea in a cup"),
         ("d0", "tea in a cup"),
@@ -94,10 +94,10 @@ def test_files_of_queries_and_the_filter(tmp_path: Path) -> None:
         ("d2", "who drinks tea"),
     ]
     assert made.made == {"sentences": 3, sources[1]: 4}
-    make_docids(open_corpus(folder), tmp_path / "some.jsonl", Wish(sources=sources, sentences=1, finding=1))
+    make_docids(open_corpus(folder), tmp_path / "some.jsonl", DocidOptions(sources=sources, sentences=1, roundtrip=1))
     kept = [row for row in rows_of(tmp_path / "all.jsonl") if row[1] not in ("assam tea", "who drinks tea")]
     assert rows_of(tmp_path / "some.jsonl") == kept
-    make_docids(open_corpus(folder), tmp_path / "more.jsonl", Wish(sources=sources, sentences=1, finding=2))
+    make_docids(open_corpus(folder), tmp_path / "more.jsonl", DocidOptions(sources=sources, sentences=1, roundtrip=2))
     assert ("d0", "assam tea") in rows_of(tmp_path / "more.jsonl")
 
 
@@ -138,13 +138,13 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
     times = [path.stat().st_mtime_ns for path in parts]
     parts[1].write_bytes(parts[1].read_bytes()[:-7])
 
-    wish = Wish(
+    wish = DocidOptions(
         sources=sources,
-        asking=Asking(model=str(model), batch=2, longest=5, seed=3, device="cpu"),
-        finding=40,
+        doc2query=Doc2QueryOptions(model=str(model), batch=2, longest=5, seed=3, device="cpu"),
+        roundtrip=40,
     )
-    other = replace(wish, asking=replace(wish.asking, seed=4))
-    with pytest.raises(PixnarError, match=r"was begun with another wish\.asking\.seed"):
+    other = replace(wish, doc2query=replace(wish.doc2query, seed=4))
+    with pytest.raises(PixnarError, match=r"was begun with another options\.doc2query\.seed"):
         make_docids(open_corpus(folder), broken, other)
     assert [path.stat().st_mtime_ns for path in parts][2:] == times[2:]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
@@ -181,7 +181,7 @@ def test_parts_that_are_done_are_not_done_again(tmp_path: Path, monkeypatch: pyt
     made = make_docids(open_corpus(folder), target, overwrite=True)
     assert made.documents == 36
     assert len({doc_id for doc_id, _ in rows_of(target)}) == 36
-    whole = make_docids(open_corpus(folder), tmp_path / "whole.jsonl", Wish())
+    whole = make_docids(open_corpus(folder), tmp_path / "whole.jsonl", DocidOptions())
     assert (whole, target.read_bytes()) == (made, (tmp_path / "whole.jsonl").read_bytes())
 
 
@@ -214,15 +214,15 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
         ({"sources": ("none.tsv",)}, r"no file none\.tsv"),
         ({"sources": ("titles", "titles")}, "given twice"),
         ({"sources": ("model",)}, "--from model and --model NAME go together"),
-        ({"asking": Asking(model="t5")}, "--from model and --model NAME go together"),
-        ({"finding": 3}, "--keep-only-finding is about pseudo-queries"),
+        ({"doc2query": Doc2QueryOptions(model="t5")}, "--from model and --model NAME go together"),
+        ({"roundtrip": 3}, "--keep-only-finding is about pseudo-queries"),
         ({"sentences": -1}, "sentences is too small"),
-        ({"sources": ("model",), "asking": Asking(model="t5", batch=0)}, "batch is too small"),
+        ({"sources": ("model",), "doc2query": Doc2QueryOptions(model="t5", batch=0)}, "batch is too small"),
     ],
 )
 def test_wishes_that_cannot_be_granted(wish: dict[str, object], message: str) -> None:
     with pytest.raises(PixnarError, match=message):
-        Wish(**wish)  # type: ignore[arg-type]
+        DocidOptions(**wish)  # type: ignore[arg-type]
 
 
 def test_nothing_to_name(tmp_path: Path) -> None:
@@ -231,10 +231,10 @@ def test_nothing_to_name(tmp_path: Path) -> None:
         make_docids(open_corpus(folder), tmp_path / "a.jsonl")
     other = write_text_only(tmp_path / "other", [Document("d", "", "A text without a title.", {})])
     with pytest.raises(PixnarError, match="no docid came of it; titles gave nothing for any document: name other"):
-        make_docids(open_corpus(other), tmp_path / "a.jsonl", Wish(sources=("titles",)))
+        make_docids(open_corpus(other), tmp_path / "a.jsonl", DocidOptions(sources=("titles",)))
     (tmp_path / "queries.tsv").write_text("other\tquery\n")
     with pytest.raises(PixnarError, match="the ids in the files are perhaps not those"):
-        make_docids(open_corpus(folder), tmp_path / "b.jsonl", Wish(sources=(str(tmp_path / "queries.tsv"),)))
+        make_docids(open_corpus(folder), tmp_path / "b.jsonl", DocidOptions(sources=(str(tmp_path / "queries.tsv"),)))
     with pytest.raises(PixnarError, match=r"ends in \.jsonl or \.tsv"):
         make_docids(open_corpus(folder), tmp_path / "a.csv")
     with pytest.raises(PixnarError, match="does not exist; create it first"):
@@ -285,13 +285,15 @@ def test_what_fails_at_once_is_not_begun(tmp_path: Path) -> None:
     """A slip of the pen does not stand in the way of the command that is meant."""
     folder = write_text_only(tmp_path / "corpus", passages(6))
     model = save_t5(tmp_path / "t5", [" ".join(WORDS)])
-    wish = Wish(sources=("model",), asking=Asking(model=str(tmp_path / "t6"), longest=4, device="cpu"))
+    wish = DocidOptions(
+        sources=("model",), doc2query=Doc2QueryOptions(model=str(tmp_path / "t6"), longest=4, device="cpu")
+    )
     with pytest.raises(PixnarError, match="cannot load the model"):
         make_docids(open_corpus(folder), folder / "docids.jsonl", wish)
     assert os.listdir(folder) == ["corpus.jsonl"]
-    right = replace(wish, asking=replace(wish.asking, model=str(model)))
+    right = replace(wish, doc2query=replace(wish.doc2query, model=str(model)))
     (tmp_path / "queries.tsv").write_text("".join(f"{document.doc_id}\tzzz\n" for document in passages(6)))
-    filtered = Wish(sources=(str(tmp_path / "queries.tsv"),), finding=3)
+    filtered = DocidOptions(sources=(str(tmp_path / "queries.tsv"),), roundtrip=3)
     with pytest.raises(PixnarError, match="of 6 queries none finds its document among the 3 best: raise --keep-only"):
         make_docids(open_corpus(folder), folder / "docids.jsonl", filtered)
     assert os.listdir(folder) == ["corpus.jsonl"]
@@ -349,7 +351,7 @@ def test_a_query_that_many_answer_equally_finds_none_of_them(tmp_path: Path) -> 
     (tmp_path / "queries.tsv").write_text("".join(f"d{i}\t{documents[i].text}\n" for i in range(7)))
     for finding, found in ((1, 0), (2, 2), (4, 2), (5, 7)):
         target = tmp_path / f"{finding}.jsonl"
-        wish = Wish(sources=(str(tmp_path / "queries.tsv"),), finding=finding)
+        wish = DocidOptions(sources=(str(tmp_path / "queries.tsv"),), roundtrip=finding)
         if found:
             assert sum(make_docids(open_corpus(folder), target, wish).made.values()) == found
         else:

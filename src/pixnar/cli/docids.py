@@ -64,18 +64,18 @@ def docids(
     [bold]pixnar docids CORPUS --from titles,model --model doc2query/msmarco-t5-base-v1 --keep-only-finding 10[/bold]
     """
     from pixnar.corpus import open_corpus
-    from pixnar.docid_generation import DEFAULT, MODEL, Asking, Wish, make_docids
+    from pixnar.docid_generation import DEFAULT, MODEL, Doc2QueryOptions, DocidOptions, make_docids
     from pixnar.docid_generation.target import target_of
 
     given = [name.strip() for text in sources or [] for name in text.split(",") if name.strip()]
     if model and MODEL not in given:
         given = [*(given or DEFAULT), MODEL]
-    wish = Wish(
+    options = DocidOptions(
         sources=tuple(given or DEFAULT),
         headings=headings,
         sentences=sentences,
         phrases=phrases,
-        asking=Asking(
+        doc2query=Doc2QueryOptions(
             model=model or "",
             per_document=queries_per_document,
             batch=batch,
@@ -85,19 +85,19 @@ def docids(
             seed=seed,
             device=device,
         ),
-        finding=keep_only_finding,
+        roundtrip=keep_only_finding,
     )
     source = open_corpus(corpus, skip_bad_rows=skip_bad_rows)
     target = target_of(corpus, output)
     with show_progress() as progress:
-        made = make_docids(source, target, wish, overwrite=overwrite, threads=threads, progress=progress)
-    count, named = sum(made.made.values()), made.documents - made.unnamed
-    by_source = ", ".join(f"{Path(name).name} {made.made.get(name, 0):,}" for name in wish.sources)
-    print(f"{target}: {count:,} docids for {named:,} of {made.documents:,} documents ({by_source})")
+        summary = make_docids(source, target, options, overwrite=overwrite, threads=threads, progress=progress)
+    count, named = sum(summary.made.values()), summary.documents - summary.unnamed
+    by_source = ", ".join(f"{Path(name).name} {summary.made.get(name, 0):,}" for name in options.sources)
+    print(f"{target}: {count:,} docids for {named:,} of {summary.documents:,} documents ({by_source})")
     tell_skipped(source.skipped)
     if output is None:
         print(f"try: pixnar fit {corpus} -o INDEX")
     write_json(
         json_file,
-        {"file": str(target), "docids": count, "named": named, "documents": made.documents, "sources": made.made},
+        {"file": str(target), "docids": count, "named": named, "documents": summary.documents, "sources": summary.made},
     )

@@ -60,7 +60,7 @@ def search_batch(
     """
     from pixnar.base.progress import show_progress
     from pixnar.corpus import Skipped
-    from pixnar.distributed.batch import Wish, search_file
+    from pixnar.distributed.batch import BatchOptions, search_file
 
     check_ray(ray, workers, ray_address)
     made = None
@@ -74,7 +74,7 @@ def search_batch(
             index,
             queries,
             out,
-            Wish(k, where, threshold, sources, full, batch, spelling),
+            BatchOptions(k, where, threshold, sources, full, batch, spelling),
             workers=made,
             threads=threads,
             skip_bad_rows=skip_bad_rows,

@@ -1,12 +1,12 @@
-"""Answers to a file of queries, however many: in pieces that can be lost and made again without changing a byte.
+"""Batch search: answers to a file of queries, in pieces that can be lost and made again without changing a byte.
 
-Queries are copied into a work folder beside the target and cut into pieces of `batch` by their place alone. Every query
-is encoded and searched alone, by one thread, since an encoder gives other last bits in other company; so a piece is a
-function of the index and of its queries: whoever makes it, and however often, it is the same file. When all are there
-they are joined in order. A run that was ended goes on where it stopped.
+Queries are copied into a working folder beside the target and cut into pieces of `batch` by their place alone. Every
+query is encoded and searched alone, by one thread, since an encoder gives other last bits in other company; so a piece
+is a function of the index and of its queries: whoever makes it, and however often, it is the same file. When all are
+there they are joined in order. A run that was killed is resumed.
 
-The work folder is locked while a run is at it, and every piece bears a seal of all settings it was made with, the state
-of the index among them: pieces of different runs are never joined.
+The working folder is locked during a run, and every piece bears a seal of all settings it was made with, the state of
+the index among them: pieces of different runs are never joined.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from pixnar.index.files import DOCIDS
 from pixnar.index.manifest import NAME as MANIFEST
 from pixnar.index.manifest import fusion_of, read_manifest
 from pixnar.search import Hit
+from pixnar.search.options import SearchOptions
 from pixnar.table import DocidTable
 from pixnar.table.folder import TableFolder
 
@@ -54,8 +55,8 @@ _AT_ONCE = 4096  # ids of documents that are looked up together
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What is asked of each query."""
+class BatchOptions:
+    """Options of a batch search, the same for every query."""
 
     k: int = 10
     where: str | None = None
@@ -68,7 +69,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some queries in a row: where they lie in the work folder's copy."""
+    """Some queries in a row: where they lie in the working folder's copy."""
 
     number: int
     begin: int
@@ -76,20 +77,20 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Order:
-    """What workers are given beside pieces."""
+class BatchJob:
+    """A batch search as workers need it beside their pieces."""
 
     index: Path
-    queries: Path  # the work folder's copy
-    wish: Wish
+    queries: Path  # the working folder's copy
+    options: BatchOptions
     state: str  # of the index, as `fingerprint` tells it
     seal: str  # borne by every piece
 
 
 class Workers(Protocol):
-    """Who makes pieces: gives the number and the bytes of each that was asked for, in any order."""
+    """Workers that make pieces: a call gives the number and the bytes of each, in any order."""
 
-    def __call__(self, order: Order, pieces: Sequence[Piece]) -> Iterator[tuple[int, bytes]]:
+    def __call__(self, job: BatchJob, pieces: Sequence[Piece]) -> Iterator[tuple[int, bytes]]:
         """Make them."""
         ...
 
@@ -98,7 +99,7 @@ def search_file(
     index: str | os.PathLike[str],
     queries: str | os.PathLike[str],
     target: str | os.PathLike[str],
-    wish: Wish | None = None,
+    options: BatchOptions | None = None,
     *,
     workers: Workers | None = None,
     threads: int = 0,
@@ -116,13 +117,13 @@ def search_file(
     `overwrite` replaces a target that is there, and starts anew where an unfinished run with other settings lies.
     Without `workers` the pieces are made here, on `threads`.
     """
-    wish, folder, out, asked = wish or Wish(), Path(index), Path(target), Path(queries)
+    options, folder, out, asked = options or BatchOptions(), Path(index), Path(target), Path(queries)
     kind = format_of(out)
     _check_target(out, asked, overwrite)
     content, state = read_manifest(folder), fingerprint(folder)
-    fusion_of(content, wish.sources)
-    _check_wish(folder, wish, kind)
-    settings = asdict(wish) | {
+    fusion_of(content, options.sources)
+    _check_options(folder, options, kind)
+    settings = asdict(options) | {
         "index": state,
         "queries": _digest(asked),
         "skip_bad_rows": skip_bad_rows,
@@ -136,17 +137,17 @@ def search_file(
             plan = _begin(work, settings, _read(asked, kind, judge, progress))
         files = [_file(work.path, piece.number) for piece in plan.pieces]
         missing = [piece for piece, file in zip(plan.pieces, files, strict=True) if not file.exists()]
-        order = Order(folder.resolve(), (work.path / _QUERIES).resolve(), wish, state, _seal(settings))
+        job = BatchJob(folder.resolve(), (work.path / _QUERIES).resolve(), options, state, _seal(settings))
         done = len(files) - len(missing)
-        for number, made in (workers or Here(threads))(order, missing) if missing else ():
+        for number, packed in (workers or LocalWorkers(threads))(job, missing) if missing else ():
             with atomic_write(files[number]) as file:
-                file.write(made)
+                file.write(packed)
             done += 1
             if progress:
-                progress("searching", min(done * wish.batch, plan.count), plan.count)
-        _check_state(order)  # files are mapped: who writes over them changes what workers see
+                progress("searching", min(done * options.batch, plan.count), plan.count)
+        _check_state(job)  # files are mapped: who writes over them changes what workers see
         with work.output() as file:
-            join(file, out, files, order.seal)
+            join(file, out, files, job.seal)
         work.remove()
     return plan.count
 
@@ -154,61 +155,61 @@ def search_file(
 def fingerprint(index: Path) -> str:
     """What an index answers with: it changes when the index is built again, or its docids change."""
     folder = TableFolder(index / DOCIDS)
-    found = folder.manifest()
-    changes = folder.path / found.changes
-    return f"{file_digest(index / MANIFEST)}-{found.seal:016x}-{file_digest(changes) if changes.exists() else 0}"
+    manifest = folder.manifest()
+    changes = folder.path / manifest.changes
+    return f"{file_digest(index / MANIFEST)}-{manifest.seal:016x}-{file_digest(changes) if changes.exists() else 0}"
 
 
-class Here:
+class LocalWorkers:
     """Makes pieces in this process."""
 
     def __init__(self, threads: int = 0) -> None:
         self._threads = threads or os.cpu_count() or 1
 
-    def __call__(self, order: Order, pieces: Sequence[Piece]) -> Iterator[tuple[int, bytes]]:
+    def __call__(self, job: BatchJob, pieces: Sequence[Piece]) -> Iterator[tuple[int, bytes]]:
         """See `Workers`."""
-        opened = open_index(order)
+        opened = open_index(job)
         for piece in pieces:
-            yield piece.number, answered(opened, order, piece, self._threads)
+            yield piece.number, answered(opened, job, piece, self._threads)
 
 
-def open_index(order: Order) -> Index:
+def open_index(job: BatchJob) -> Index:
     """The index as pieces are made with; an error if it is not what it was when the run began."""
-    wish = order.wish
-    opened = Index.load(order.index, threads=1, shortlist=not wish.full, sources=wish.sources, warm_up=True)
-    _check_state(order)
+    options = job.options
+    opened = Index.load(job.index, threads=1, shortlist=not options.full, sources=options.sources, warm_up=True)
+    _check_state(job)
     return opened
 
 
-def answered(index: Index, order: Order, piece: Piece, threads: int = 1) -> bytes:
+def answered(index: Index, job: BatchJob, piece: Piece, threads: int = 1) -> bytes:
     """One piece: what its queries find, as an Arrow file."""
-    wish = order.wish
-    with open(order.queries, "rb") as file:
+    options = job.options
+    with open(job.queries, "rb") as file:
         file.seek(piece.begin)
         rows = [json.loads(line) for line in file.read(piece.end - piece.begin).splitlines()]
 
     def search(row: tuple[str, str]) -> list[Hit]:
-        options = {"threshold": wish.threshold, "where": wish.where, "spelling": wish.spelling}
-        return index.search_batch([row[1]], wish.k, **options)[0]  # type: ignore[arg-type]
+        asked = SearchOptions(k=options.k, threshold=options.threshold, where=options.where, spelling=options.spelling)
+        return index.searcher.search([row[1]], asked)[0]
 
     with ThreadPoolExecutor(threads) as pool:
         hits = list(pool.map(search, rows) if threads > 1 else map(search, rows))
-    found = [
+    ranked = [
         (query_id, rank, *hit[:3])  # titles are not kept
-        for (query_id, _), some in zip(rows, hits, strict=True)
-        for rank, hit in enumerate(some, 1)
+        for (query_id, _), best in zip(rows, hits, strict=True)
+        for rank, hit in enumerate(best, 1)
     ]
     try:
-        return packed_piece(found, order.seal)
+        return packed_piece(ranked, job.seal)
     except UnicodeEncodeError as error:
         raise PixnarError(
-            f"the id or docid {shown(error.object)} in {order.index} is no Unicode text and cannot stand in a table: "
+            f"the id or docid {shown(error.object)} in {job.index} is no Unicode text and cannot stand in a table: "
             "name the document otherwise"
         ) from error
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _BatchPlan:
     """How the queries are cut."""
 
     pieces: list[Piece]
@@ -226,12 +227,12 @@ def _check_target(out: Path, queries: Path, overwrite: bool) -> None:
         raise PixnarError(f"{out} exists: choose another name or say --overwrite")
 
 
-def _check_wish(index: Path, wish: Wish, kind: str) -> None:
+def _check_options(index: Path, options: BatchOptions, kind: str) -> None:
     """Raise if the filter means nothing here, or what may be found cannot be written."""
-    if wish.batch < 1:
-        raise PixnarError(f"pieces of {wish.batch} queries: give 1 or more")
+    if options.batch < 1:
+        raise PixnarError(f"pieces of {options.batch} queries: give 1 or more")
     snapshot = DocidTable.open(index / DOCIDS).snapshot()
-    allowed = snapshot.allowed(where=wish.where)
+    allowed = snapshot.allowed(where=options.where)
     if kind != "trec":
         return
     size = len(snapshot.documents) + len(snapshot.new)
@@ -247,10 +248,10 @@ def _check_wish(index: Path, wish: Wish, kind: str) -> None:
                 )
 
 
-def _check_state(order: Order) -> None:
-    if fingerprint(order.index) != order.state:
+def _check_state(job: BatchJob) -> None:
+    if fingerprint(job.index) != job.state:
         raise PixnarError(
-            f"{order.index} was changed while it was searched: keep it as it is, or search a copy, and start anew with "
+            f"{job.index} was changed while it was searched: keep it as it is, or search a copy, and start anew with "
             "--overwrite"
         )
 
@@ -277,12 +278,13 @@ def _claimed(out: Path) -> Iterator[Workdir]:
             raise
 
 
-def _begun(work: Workdir, settings: dict[str, Any], overwrite: bool) -> _Plan | None:
+def _begun(work: Workdir, settings: dict[str, Any], overwrite: bool) -> _BatchPlan | None:
     """The plan of a run that was begun with the same settings; None to begin anew."""
     path = work.path / _PLAN
     try:
         content = json.loads(path.read_bytes())
-        noted, plan = dict(content["settings"]), _Plan(_pieces(list(map(int, content["ends"]))), int(content["count"]))
+        noted, ends = dict(content["settings"]), list(map(int, content["ends"]))
+        plan = _BatchPlan(_pieces(ends), int(content["count"]))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
@@ -293,7 +295,7 @@ def _begun(work: Workdir, settings: dict[str, Any], overwrite: bool) -> _Plan | 
     return plan if may_resume(work.path, noted, settings, overwrite=disposable) else None
 
 
-def _begin(work: Workdir, settings: dict[str, Any], queries: Iterable[Query]) -> _Plan:
+def _begin(work: Workdir, settings: dict[str, Any], queries: Iterable[Query]) -> _BatchPlan:
     """Copy the queries and write down how they are cut."""
     work.clear()
     ends, count = [0], 0
@@ -306,7 +308,7 @@ def _begin(work: Workdir, settings: dict[str, Any], queries: Iterable[Query]) ->
         if file.tell() > ends[-1]:
             ends.append(file.tell())
     write_json(work.path / _PLAN, {"settings": settings, "ends": ends, "count": count})
-    return _Plan(_pieces(ends), count)
+    return _BatchPlan(_pieces(ends), count)
 
 
 def _pieces(ends: Sequence[int]) -> list[Piece]:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pixnar.base.errors import PixnarError
-from pixnar.distributed.batch import Order, Piece, answered, open_index
+from pixnar.distributed.batch import BatchJob, Piece, answered, open_index
 from pixnar.distributed.cluster import RETRIES, connected, given_up
 from pixnar.index import Index
 
@@ -29,9 +29,9 @@ Watch = Callable[[int, int], None]
 class RayWorkers:
     """Makes pieces on a Ray cluster, which is started here unless an address is given.
 
-    Without a number of workers there is one for each processor of the cluster. The index and the work folder must lie
-    where every worker sees them, under the same names. `watch` is told the number of each piece and the process that
-    made it.
+    Without a number of workers there is one for each processor of the cluster. The index and the working folder must
+    lie where every worker sees them, under the same names. `watch` is told the number of each piece and the
+    process that made it.
     """
 
     workers: int | None = None
@@ -39,14 +39,14 @@ class RayWorkers:
     threads: int = 1  # of each worker
     watch: Watch | None = None
 
-    def __call__(self, order: Order, pieces: Sequence[Piece]) -> Iterator[tuple[int, bytes]]:
+    def __call__(self, job: BatchJob, pieces: Sequence[Piece]) -> Iterator[tuple[int, bytes]]:
         """See `Workers`."""
         with contextlib.ExitStack() as stack:
             with _hushed():
                 executor = stack.enter_context(connected(self.workers, self.address))
-            yield from self._made(order, pieces, executor.workers)
+            yield from self._made(job, pieces, executor.workers)
 
-    def _made(self, order: Order, pieces: Sequence[Piece], workers: int) -> Iterator[tuple[int, bytes]]:
+    def _made(self, job: BatchJob, pieces: Sequence[Piece], workers: int) -> Iterator[tuple[int, bytes]]:
         import ray
         from ray.data import ActorPoolStrategy, DataContext
 
@@ -57,7 +57,7 @@ class RayWorkers:
         given = ray.data.from_items(rows, override_num_blocks=min(len(rows), _MOST_BLOCKS))
         made = given.map_batches(
             _Searcher,
-            fn_constructor_args=(order, self.threads, ray.remote(num_cpus=0)(_Tries).remote(), RETRIES),
+            fn_constructor_args=(job, self.threads, ray.remote(num_cpus=0)(_Tries).remote(), RETRIES),
             batch_size=1,
             batch_format="numpy",
             compute=ActorPoolStrategy(size=min(workers, len(rows))),
@@ -113,7 +113,7 @@ class _Tries:
 class _Searcher:
     """An actor: it makes pieces. It opens the index with the first, so that a death of opening counts as well."""
 
-    order: Order
+    job: BatchJob
     threads: int
     tries: Any
     retries: int
@@ -133,5 +133,5 @@ class _Searcher:
 
         if ray.get(self.tries.begin.remote(piece.number)) > self.retries + 1:
             raise given_up("searching", self.retries + 1)
-        self.index = self.index or open_index(self.order)
-        return answered(self.index, self.order, piece, self.threads)
+        self.index = self.index or open_index(self.job)
+        return answered(self.index, self.job, piece, self.threads)

@@ -118,8 +118,8 @@ class Shards:
         self._compare(self.parts[number] / DOCIDS, number, table.meta)
         return table
 
-    def _compare(self, where: Path, number: int, found: dict[str, Any]) -> None:
-        if found.get("part") != self.member(number):
+    def _compare(self, where: Path, number: int, content: dict[str, Any]) -> None:
+        if content.get("part") != self.member(number):
             count = len(self.content["parts"])
             raise FileFormatError(f"{where} is not part {number} of the {count} that {NAME} beside it names: {_AGAIN}")
 
@@ -177,7 +177,7 @@ def split(
 ) -> Shards:
     """Cut an index into parts, with all changes made to it so far; the folder is there whole or not at all."""
     source, folder = Path(index), Path(target)
-    whole = _Whole.open(source)
+    whole = _SourceIndex.open(source)
     _check(folder, parts, whole.table.documents, overwrite)
     with staged(folder) as built:
         places, owners = Cut.of(whole.units, parts).places, whole.table.owners(parts)
@@ -226,32 +226,32 @@ def change(
     count = len(tables)
     _check_order(tables)
     removed = list(remove_docids)
-    wishes: list[dict[str, list[Any]]] = [
+    changes: list[dict[str, list[Any]]] = [
         {"add": [], "remove_documents": [], "remove_docids": removed, "remove_pairs": [], "documents": []}
         for _ in tables
     ]
     pairs = list(add)
     for name, rows in (("remove_pairs", list(remove_pairs)), ("add", pairs)):
         for doc_id, tokens in rows:
-            wishes[part_of(doc_id, count)][name].append((doc_id, tokens))
+            changes[part_of(doc_id, count)][name].append((doc_id, tokens))
     for doc_id in remove_documents:
-        wishes[part_of(doc_id, count)]["remove_documents"].append(doc_id)
+        changes[part_of(doc_id, count)]["remove_documents"].append(doc_id)
     for document in documents:
-        wishes[part_of(document.doc_id, count)]["documents"].append(document)
+        changes[part_of(document.doc_id, count)]["documents"].append(document)
     first: dict[str, list[Any]] = {"add": [], "documents": []}
-    for table, wish in zip(tables, wishes, strict=True):  # removals first, everywhere: they decide what is still there
-        table.change(**(wish | first))
-    told = _spellings(tables, pairs, spellings)
-    for table, wish in zip(tables, wishes, strict=True):
-        if wish["add"] or wish["documents"]:
-            spelled = [told.get(tokens, "") for _, tokens in wish["add"]] if spellings else []
-            table.change(add=wish["add"], documents=wish["documents"], spellings=spelled)
+    for table, own in zip(tables, changes, strict=True):  # removals first, everywhere: they decide what is still there
+        table.change(**(own | first))
+    spelling_of = _spellings(tables, pairs, spellings)
+    for table, own in zip(tables, changes, strict=True):
+        if own["add"] or own["documents"]:
+            spelled = [spelling_of.get(tokens, "") for _, tokens in own["add"]] if spellings else []
+            table.change(add=own["add"], documents=own["documents"], spellings=spelled)
 
 
 def _check_order(tables: Sequence[DocidTable]) -> None:
     """A change that goes to the wrong parts must not begin."""
-    told = [table.meta.get("part") for table in tables]
-    if told != [told[0] and told[0] | {"number": number, "of": len(tables)} for number in range(len(tables))]:
+    parts = [table.meta.get("part") for table in tables]
+    if parts != [parts[0] and parts[0] | {"number": number, "of": len(tables)} for number in range(len(tables))]:
         raise PixnarError("these tables are not all parts of one cut, in their order: give those of `Shards.parts`")
 
 
@@ -259,12 +259,12 @@ def _spellings(
     tables: Sequence[DocidTable], pairs: Sequence[tuple[str, Tokens]], spellings: Sequence[str]
 ) -> dict[Tokens, str]:
     """How each docid is spelled: as it is where it is there already, else as it was given first."""
-    told: dict[Tokens, str] = {}
+    spelling_of: dict[Tokens, str] = {}
     for (_, tokens), given in zip(pairs, spellings or [""] * len(pairs), strict=True):
-        if tokens not in told:
+        if tokens not in spelling_of:
             known = next((table for table in tables if table.named(tokens)), None)
-            told[tokens] = given if known is None else known.spelling(tokens) or ""
-    return told
+            spelling_of[tokens] = given if known is None else known.spelling(tokens) or ""
+    return spelling_of
 
 
 def _check(folder: Path, parts: int, documents: int, overwrite: bool) -> None:
@@ -281,7 +281,7 @@ def _check(folder: Path, parts: int, documents: int, overwrite: bool) -> None:
 
 
 @dataclass(frozen=True)
-class _Whole:
+class _SourceIndex:
     """The index that is cut, opened once for all parts."""
 
     folder: Path
@@ -295,7 +295,7 @@ class _Whole:
     factors: DocidFactors | None
 
     @classmethod
-    def open(cls, folder: Path) -> _Whole:
+    def open(cls, folder: Path) -> _SourceIndex:
         content, table = read_manifest(folder), DocidTable.open(folder / DOCIDS)
         rows = HeadRows.load(folder / HEAD, verify=False)
 
@@ -316,8 +316,8 @@ class _Whole:
 
     def cut(self, parts: int) -> str:
         """A name for this index, as it is now, in so many parts."""
-        told = json.dumps([self.content, self.table.state, parts], sort_keys=True)
-        return xxhash.xxh3_128_hexdigest(told.encode())
+        state = json.dumps([self.content, self.table.state, parts], sort_keys=True)
+        return xxhash.xxh3_128_hexdigest(state.encode())
 
     def keys(self) -> dict[str, Any]:
         """The metadata keys that filters may name, and those that they may not."""

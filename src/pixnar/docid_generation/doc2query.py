@@ -13,8 +13,8 @@ from pixnar.base.progress import quiet_loading
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asking:
-    """How a model is asked: all of it decides which queries come out."""
+class Doc2QueryOptions:
+    """Options of a doc2query model; all of them decide which queries it writes."""
 
     model: str = ""
     per_document: int = 5
@@ -29,11 +29,11 @@ class Asking:
 class Doc2Query:
     """A seq2seq model that writes queries for texts, sampled from the `top_k` likeliest word pieces at each step."""
 
-    def __init__(self, model: Any, tokenizer: Any, asking: Asking) -> None:
-        self._model, self._tokenizer, self._asking = model, tokenizer, asking
+    def __init__(self, model: Any, tokenizer: Any, options: Doc2QueryOptions) -> None:
+        self._model, self._tokenizer, self._options = model, tokenizer, options
 
     @classmethod
-    def load(cls, asking: Asking, threads: int = 0) -> Doc2Query:
+    def load(cls, options: Doc2QueryOptions, threads: int = 0) -> Doc2Query:
         """By its name on the Hugging Face hub, or from a folder."""
         try:
             import torch
@@ -44,18 +44,18 @@ class Doc2Query:
         quiet_loading()
         if threads:
             torch.set_num_threads(threads)
-        device = asking.device if asking.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        device = options.device if options.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
         try:
-            tokenizer = AutoTokenizer.from_pretrained(asking.model)
+            tokenizer = AutoTokenizer.from_pretrained(options.model)
             precision = torch.bfloat16 if device.startswith("cuda") else torch.float32
-            model = AutoModelForSeq2SeqLM.from_pretrained(asking.model, dtype=precision).to(device).eval()
+            model = AutoModelForSeq2SeqLM.from_pretrained(options.model, dtype=precision).to(device).eval()
         except (OSError, ValueError, ImportError, RuntimeError, AssertionError, SafetensorError) as error:
             raise PixnarError(
-                f"cannot load the model {asking.model}: {_reason(error)}; give the name or folder of a seq2seq model "
+                f"cannot load the model {options.model}: {_reason(error)}; give the name or folder of a seq2seq model "
                 "such as doc2query/msmarco-t5-base-v1, and a device that is there"
             ) from error
-        _check(asking.model, model, tokenizer)
-        return cls(model, tokenizer, _within(model, asking))
+        _check(options.model, model, tokenizer)
+        return cls(model, tokenizer, _within(model, options))
 
     def queries(self, texts: Sequence[str], place: int, done: Callable[[int], None] | None = None) -> list[list[str]]:
         """Queries for each text. `place` is the number of the first: it, the seed and the texts decide what is drawn.
@@ -67,16 +67,16 @@ class Doc2Query:
 
         out: list[list[str]] = [[] for _ in texts]
         order = sorted((i for i, text in enumerate(texts) if text.strip()), key=lambda i: len(texts[i]))
-        for start in range(0, len(order), self._asking.batch):
-            rows = order[start : start + self._asking.batch]
-            seed = xxhash.xxh3_64_intdigest(f"{self._asking.seed} {place} {start}".encode()) & (2**63 - 1)
+        for start in range(0, len(order), self._options.batch):
+            rows = order[start : start + self._options.batch]
+            seed = xxhash.xxh3_64_intdigest(f"{self._options.seed} {place} {start}".encode()) & (2**63 - 1)
             with torch.random.fork_rng(), torch.inference_mode():
                 torch.manual_seed(seed)
                 try:
                     drawn = self._drawn([texts[i] for i in rows])
                 except (RuntimeError, IndexError, ValueError) as error:
                     raise PixnarError(
-                        f"the model {self._asking.model} failed at some of the documents {place + 1:,} to "
+                        f"the model {self._options.model} failed at some of the documents {place + 1:,} to "
                         f"{place + len(texts):,}: {_reason(error)}; if memory ran out, lower --batch"
                     ) from error
             for row, found in zip(rows, drawn, strict=True):
@@ -86,11 +86,11 @@ class Doc2Query:
         return out
 
     def _drawn(self, texts: list[str]) -> list[list[str]]:
-        asking = self._asking
+        options = self._options
         given = self._tokenizer(
             texts,
             truncation=True,
-            max_length=asking.reads,
+            max_length=options.reads,
             padding=True,
             return_tensors="pt",
             return_token_type_ids=False,
@@ -99,12 +99,12 @@ class Doc2Query:
             **given.to(self._model.device),
             do_sample=True,
             num_beams=1,
-            top_k=asking.top_k,
-            num_return_sequences=asking.per_document,
-            max_new_tokens=asking.longest,
+            top_k=options.top_k,
+            num_return_sequences=options.per_document,
+            max_new_tokens=options.longest,
         )
         said = [" ".join(text.split()) for text in self._tokenizer.batch_decode(ids, skip_special_tokens=True)]
-        rows = [said[i : i + asking.per_document] for i in range(0, len(said), asking.per_document)]
+        rows = [said[i : i + options.per_document] for i in range(0, len(said), options.per_document)]
         return [list(dict.fromkeys(filter(None, row))) for row in rows]
 
 
@@ -120,12 +120,12 @@ def _check(name: str, model: Any, tokenizer: Any) -> None:
         )
 
 
-def _within(model: Any, asking: Asking) -> Asking:
+def _within(model: Any, options: Doc2QueryOptions) -> Doc2QueryOptions:
     """No more word pieces, read or written, than a model has places for; T5 has no such limit."""
     places = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(places, int):
-        return asking
-    return replace(asking, reads=min(asking.reads, places), longest=min(asking.longest, places - 1))
+        return options
+    return replace(options, reads=min(options.reads, places), longest=min(options.longest, places - 1))
 
 
 def _reason(error: Exception) -> str:

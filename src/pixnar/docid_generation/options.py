@@ -1,4 +1,4 @@
-"""What is asked of a run: sources of docids, how many of each, and how a model is asked."""
+"""Options of docid generation: the sources, how many docids of each, and how a model writes queries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from pixnar.base.errors import PixnarError
-from pixnar.docid_generation.doc2query import Asking
+from pixnar.docid_generation.doc2query import Doc2QueryOptions
 from pixnar.docid_generation.query_files import SUFFIXES, is_query_file
 
 TITLES, SENTENCES, PHRASES, MODEL = "titles", "sentences", "phrases", "model"
@@ -14,15 +14,18 @@ DEFAULT = (TITLES, SENTENCES, PHRASES)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
-    """Sources in the order in which their docids are written: titles, sentences, phrases, model, or a file's name."""
+class DocidOptions:
+    """Options of a run.
+
+    `sources` are titles, sentences, phrases, model or a file's name, in the order in which their docids are written.
+    """
 
     sources: tuple[str, ...] = DEFAULT
     headings: int = 10
     sentences: int = 8
     phrases: int = 5
-    asking: Asking = field(default_factory=Asking)
-    finding: int = 0  # pseudo-queries must find their document among so many; 0: they need not
+    doc2query: Doc2QueryOptions = field(default_factory=Doc2QueryOptions)
+    roundtrip: int = 0  # pseudo-queries must find their document among so many; 0: they need not
 
     def __post_init__(self) -> None:
         """Refuse what cannot be done, before any work."""
@@ -40,17 +43,17 @@ class Wish:
                 raise PixnarError(f"no file {source}: give the path of a file with queries, or one of the sources")
         if len(set(self.sources)) < len(self.sources):
             raise PixnarError(f"a source of docids is given twice: {', '.join(self.sources)}; give each once")
-        if (MODEL in self.sources) != bool(self.asking.model):
+        if (MODEL in self.sources) != bool(self.doc2query.model):
             raise PixnarError("--from model and --model NAME go together: give both, or neither")
-        if self.finding and not (self.files or MODEL in self.sources):
+        if self.roundtrip and not (self.files or MODEL in self.sources):
             raise PixnarError(
                 "--keep-only-finding is about pseudo-queries: give --from model or a file of queries, too"
             )
         numbers = {name.name: getattr(self, name.name) for name in fields(self) if name.type == "int"}
         least = {
-            "queries per document": self.asking.per_document,
-            "batch": self.asking.batch,
-            "top-k": self.asking.top_k,
+            "queries per document": self.doc2query.per_document,
+            "batch": self.doc2query.batch,
+            "top-k": self.doc2query.top_k,
         }
         for name, value in [*numbers.items(), *((name, value - 1) for name, value in least.items())]:
             if value < 0:

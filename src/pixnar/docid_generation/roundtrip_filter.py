@@ -1,4 +1,4 @@
-"""The test of a pseudo-query: does it find the document that it was made for?"""
+"""The round-trip filter of pseudo-queries: does a query find the document that it was made for?"""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from pixnar.fusion.bm25 import Bm25
 
 
-class Finding:
-    """BM25 over the documents' texts, in the order of the corpus.
+class RoundtripFilter:
+    """A filter by BM25 over the documents' texts, in the order of the corpus.
 
-    >>> finding = Finding(Bm25.build(["green tea and cups", "black tea", "coffee"]))
-    >>> finding.finds("a cup of green tea", 0, 1), finding.finds("tea", 0, 1), finding.finds("sugar", 2, 3)
+    >>> roundtrip = RoundtripFilter(Bm25.build(["green tea and cups", "black tea", "coffee"]))
+    >>> roundtrip.finds("a cup of green tea", 0, 1), roundtrip.finds("tea", 0, 1), roundtrip.finds("sugar", 2, 3)
     (True, False, False)
     """
 
@@ -22,7 +22,7 @@ class Finding:
         self._bm25 = bm25
 
     @classmethod
-    def over(cls, texts: Iterable[str], path: Path) -> Finding:
+    def over(cls, texts: Iterable[str], path: Path) -> RoundtripFilter:
         """Build it once; what lies at `path` is opened."""
         if not path.exists():
             Bm25.build(texts).save(path)

@@ -1,4 +1,4 @@
-"""Docids for a corpus that has none: documents stream through the sources, part by part, each kept when it is done."""
+"""Generate docids for a corpus that has none: documents pass through the sources in parts, each kept when done."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from pixnar.corpus.fingerprint import state_of, state_of_files
 from pixnar.corpus.ids import is_text
 from pixnar.docid_generation.doc2query import Doc2Query
 from pixnar.docid_generation.lookup import QueryLookup
-from pixnar.docid_generation.options import MODEL, PHRASES, SENTENCES, TITLES, Wish
+from pixnar.docid_generation.options import MODEL, PHRASES, SENTENCES, TITLES, DocidOptions
 from pixnar.docid_generation.parts import Part, Parts, total
 from pixnar.docid_generation.phrases import key_phrases
 from pixnar.docid_generation.query_files import read_queries_of
-from pixnar.docid_generation.roundtrip_filter import Finding
+from pixnar.docid_generation.roundtrip_filter import RoundtripFilter
 from pixnar.docid_generation.sentences import key_sentences
 from pixnar.docid_generation.statistics import WordStatistics
 from pixnar.docid_generation.titles import titles
@@ -39,7 +39,7 @@ _BATCHES = 8  # of a model make a part
 def make_docids(
     corpus: Corpus,
     target: str | os.PathLike[str],
-    wish: Wish | None = None,
+    options: DocidOptions | None = None,
     *,
     overwrite: bool = False,
     threads: int = 0,
@@ -50,15 +50,15 @@ def make_docids(
     Interrupted, even by a kill, it goes on where it stopped when called again with the same arguments, and the file
     is the same to the byte. Until all is done there is no file, only the folder ``TARGET.work`` beside it.
 
-    ``make_docids(open_corpus("folder"), "folder/docids.jsonl", Wish(sources=("titles", "sentences")))``
+    ``make_docids(open_corpus("folder"), "folder/docids.jsonl", DocidOptions(sources=("titles", "sentences")))``
     """
-    path, wanted = Path(target), wish or Wish()
+    path, options = Path(target), options or DocidOptions()
     if not path.name.removesuffix(".gz").endswith((".jsonl", ".tsv")):
         raise PixnarError(f"{path}: docids are written to a file that ends in .jsonl or .tsv, or that and .gz")
     _check_target(path, overwrite)
     check_writable(path)
-    with Parts.claim(path, _settings(corpus, path, wanted), overwrite=overwrite) as parts:
-        run = _Run(corpus, path, wanted, parts, threads, progress)
+    with Parts.claim(path, _settings(corpus, path, options), overwrite=overwrite) as parts:
+        run = _DocidRun(corpus, path, options, parts, threads, progress)
         try:
             _check_target(path, overwrite)  # another run may have made it since
             return run.all()
@@ -73,35 +73,35 @@ def _check_target(path: Path, overwrite: bool) -> None:
         raise PixnarError(f"{path} is there already: choose another output with -o, or give --overwrite to replace it")
 
 
-class _Run:
+class _DocidRun:
     def __init__(
-        self, corpus: Corpus, target: Path, wish: Wish, parts: Parts, threads: int, progress: Progress | None
+        self, corpus: Corpus, target: Path, options: DocidOptions, parts: Parts, threads: int, progress: Progress | None
     ) -> None:
         self.parts = parts
-        self.corpus, self.target, self.wish, self.threads, self.progress = corpus, target, wish, threads, progress
-        self.size = _BATCHES * wish.asking.batch if MODEL in wish.sources else _PART
+        self.corpus, self.target, self.options, self.threads, self.progress = corpus, target, options, threads, progress
+        self.size = _BATCHES * options.doc2query.batch if MODEL in options.sources else _PART
         self.line = _tsv_line if target.name.removesuffix(".gz").endswith(".tsv") else _json_line
 
     def all(self) -> Part:
-        made: list[Part] = []
+        done: list[Part] = []
         documents = self.corpus.documents()
         while batch := list(islice(documents, self.size)):
-            number = len(made)
+            number = len(done)
             part = self.parts.read(number)
             if part is None:
                 part = self._part(batch, number * self.size)
                 self.parts.write(number, part)
             part.lines = []
-            made.append(part)
+            done.append(part)
             self._tell((number + 1) * self.size)
-        summary = total(made)
+        summary = total(done)
         if not sum(summary.made.values()):
             why = self._why_none(summary)
             self.close()
             self.parts.forget(all_of_it=True)
             raise MissingPartError(f"{self.corpus.name}: no docid came of it; {why}")
         self.close()
-        self.parts.finish(len(made))
+        self.parts.finish(len(done))
         return summary
 
     def close(self) -> None:
@@ -111,13 +111,13 @@ class _Run:
 
     def _part(self, batch: list[Document], first: int) -> Part:
         """The docids of some documents: each once for a document, in the order of the sources."""
-        asked = self._asked(batch, first) if MODEL in self.wish.sources else None
+        queries = self._written_queries(batch, first) if MODEL in self.options.sources else None
         part = Part(documents=len(batch))
         for i, document in enumerate(batch):
             seen: set[str] = set()
-            for source in self.wish.sources:
-                found = asked[i] if source == MODEL and asked else self._found(source, document)
-                for text in found:
+            for source in self.options.sources:
+                texts = queries[i] if source == MODEL and queries else self._texts_from(source, document)
+                for text in texts:
                     docid = " ".join(text.split())
                     key = normalize(docid)
                     if not key or key in seen:
@@ -131,24 +131,24 @@ class _Run:
             part.unnamed += not seen
         return part
 
-    def _found(self, source: str, document: Document) -> list[str]:
-        wish = self.wish
+    def _texts_from(self, source: str, document: Document) -> list[str]:
+        options = self.options
         if source == TITLES:
-            return titles(document, wish.headings)
+            return titles(document, options.headings)
         if source == SENTENCES:
-            return key_sentences(document.text, self.statistics, wish.sentences)
+            return key_sentences(document.text, self.statistics, options.sentences)
         if source == PHRASES:
-            return key_phrases(f"{document.title}\n{document.text}", self.statistics, wish.phrases)
+            return key_phrases(f"{document.title}\n{document.text}", self.statistics, options.phrases)
         return self._lookups[source].of(document.doc_id)
 
-    def _asked(self, batch: list[Document], first: int) -> list[list[str]]:
+    def _written_queries(self, batch: list[Document], first: int) -> list[list[str]]:
         texts = [_text(document) for document in batch]
         return self._model.queries(texts, first, lambda done: self._tell(first + done))
 
     def _passes(self, source: str, query: str, document: int) -> bool:
-        if not self.wish.finding or source in (TITLES, SENTENCES, PHRASES):
+        if not self.options.roundtrip or source in (TITLES, SENTENCES, PHRASES):
             return True
-        return self._finding.finds(query, document, self.wish.finding)
+        return self._roundtrip_filter.finds(query, document, self.options.roundtrip)
 
     def _tell(self, done: int) -> None:
         if self.progress:
@@ -164,7 +164,7 @@ class _Run:
     @cached_property
     def _documents(self) -> int:
         """How many there are: counted once, by the way where words are counted."""
-        if self.wish.needs_statistics:
+        if self.options.needs_statistics:
             return self.statistics.documents
         path = self.parts.folder / "documents.json"
         if not path.exists():
@@ -174,53 +174,52 @@ class _Run:
 
     @cached_property
     def _model(self) -> Doc2Query:
-        return Doc2Query.load(self.wish.asking, self.threads)
+        return Doc2Query.load(self.options.doc2query, self.threads)
 
     @cached_property
-    def _finding(self) -> Finding:
-        return Finding.over(self._texts(), self.parts.folder / "bm25.pixnar")
+    def _roundtrip_filter(self) -> RoundtripFilter:
+        return RoundtripFilter.over(self._texts(), self.parts.folder / "bm25.pixnar")
 
     @cached_property
     def _lookups(self) -> dict[str, QueryLookup]:
-        return {str(path): self._lookup(i, path) for i, path in enumerate(self.wish.files)}
+        return {str(path): self._lookup(i, path) for i, path in enumerate(self.options.files)}
 
     def _lookup(self, i: int, path: Path) -> QueryLookup:
-        made = self.parts.folder / f"queries-{i}.sqlite"
-        if made.exists():
-            return QueryLookup(made)
+        lookup = self.parts.folder / f"queries-{i}.sqlite"
+        if lookup.exists():
+            return QueryLookup(lookup)
         skip, skipped = self.corpus.skip_bad_rows, self.corpus.skipped
         rows = read_queries_of(path, skip_bad_rows=skip, progress=self.progress, skipped=skipped)
-        return QueryLookup.build(made, rows)
+        return QueryLookup.build(lookup, rows)
 
     def _texts(self) -> Iterator[str]:
         return map(_text, self.corpus.documents(self.progress))
 
     def _why_none(self, summary: Part) -> str:
-        wish = self.wish
+        options = self.options
         if summary.dropped:
             return (
-                f"of {summary.dropped:,} queries none finds its document among the {wish.finding} best: raise "
+                f"of {summary.dropped:,} queries none finds its document among the {options.roundtrip} best: raise "
                 "--keep-only-finding or leave it out, or look at what the queries say"
             )
-        if wish.files:
+        if options.files:
             return "the ids in the files are perhaps not those of its documents"
-        if MODEL in wish.sources and any(text.strip() for text in self._texts()):
-            return f"the model {wish.asking.model} wrote nothing for any text: try another, or another source"
+        if MODEL in options.sources and any(text.strip() for text in self._texts()):
+            return f"the model {options.doc2query.model} wrote nothing for any text: try another, or another source"
         if any(text.strip() for text in self._texts()):
-            return (
-                f"{', '.join(wish.sources)} gave nothing for any document: name other sources, or ask for more of each"
-            )
+            sources = ", ".join(options.sources)
+            return f"{sources} gave nothing for any document: name other sources, or ask for more of each"
         return "its documents have neither titles nor text; give it docids (docs/corpus.md)"
 
 
-def _settings(corpus: Corpus, target: Path, wish: Wish) -> dict[str, Any]:
-    """All that decides what is made."""
-    model = Path(wish.asking.model or "?")
+def _settings(corpus: Corpus, target: Path, options: DocidOptions) -> dict[str, Any]:
+    """The settings that decide what is generated."""
+    model = Path(options.doc2query.model or "?")
     return {
         "version": _VERSION,
         "corpus": state_of(corpus, but=[target, work_path(target)]),
-        "wish": asdict(wish),
-        "files": [state_of_files(path) for path in wish.files],
+        "options": asdict(options),
+        "files": [state_of_files(path) for path in options.files],
         "model": state_of_files(model) if model.exists() else None,
     }
 

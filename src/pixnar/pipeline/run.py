@@ -19,7 +19,7 @@ from pixnar.base.storage import write_json
 from pixnar.base.workdir import swap
 from pixnar.corpus import Corpus, open_corpus
 from pixnar.corpus.held_out import DEV, hold_out
-from pixnar.docid_generation import Wish, make_docids
+from pixnar.docid_generation import DocidOptions, make_docids
 from pixnar.evaluation.queries import Queries, read_queries
 from pixnar.fusion.fuse import Fusion
 from pixnar.fusion.ngrams import Ngrams
@@ -216,11 +216,11 @@ class _Fit:
         if self.corpus.has_docids():
             return
         path = self.work / "docids.jsonl"
-        wish = Wish(**asdict(self.recipe.naming))
+        options = DocidOptions(**asdict(self.recipe.naming))
         if not path.exists():
-            make_docids(self.corpus, path, wish, threads=self.threads, progress=self.progress)
+            make_docids(self.corpus, path, options, threads=self.threads, progress=self.progress)
         self.corpus, self.named = self.corpus.with_docids(path), True
-        sources = ", ".join(wish.sources)
+        sources = ", ".join(options.sources)
         self.say(
             f"docids: {self.corpus.name} has none, so they are made of its text: {sources}; see pixnar docids --help"
         )

@@ -17,21 +17,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from pixnar.base.errors import CorpusError, PixnarError
-from pixnar.distributed.batch import Here, Order, Piece, Wish, search_file
+from pixnar.distributed.batch import BatchJob, BatchOptions, LocalWorkers, Piece, search_file
 from pixnar.distributed.batch_ray import RayWorkers, _Searcher
 from pixnar.distributed.cluster import RayExecutor
 from pixnar.evaluation.trec import read_run
 from pixnar.index import Index
 from tests.test_cli import fails
 
-WISH = Wish(k=5, batch=16)
+OPTIONS = BatchOptions(k=5, batch=16)
 
 
 @pytest.fixture(scope="module")
 def expected(home: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """What a run that nothing happens to writes."""
     out = tmp_path_factory.mktemp("batch") / "run.parquet"
-    assert search_file(home / "index", home / "queries.jsonl", out, WISH, threads=2) == 320
+    assert search_file(home / "index", home / "queries.jsonl", out, OPTIONS, threads=2) == 320
     assert [path.name for path in out.parent.iterdir()] == ["run.parquet"]
     return out.read_bytes()
 
@@ -48,7 +48,7 @@ def test_rows(home: Path, texts: list[str], expected: bytes, tmp_path: Path) -> 
     ]
     assert [{name: row[name] for name in told[0]} for row in rows] == told
     for name in ("run.jsonl", "run.jsonl.gz", "run.trec", "run.trec.gz"):
-        search_file(home / "index", home / "queries.jsonl", tmp_path / name, WISH, threads=1)
+        search_file(home / "index", home / "queries.jsonl", tmp_path / name, OPTIONS, threads=1)
     lines = (tmp_path / "run.jsonl").read_text()
     assert [json.loads(line) for line in lines.splitlines()] == rows
     assert gzip.decompress((tmp_path / "run.jsonl.gz").read_bytes()).decode() == lines
@@ -62,7 +62,7 @@ def test_spelling(home: Path, tmp_path: Path) -> None:
     index = Index.load(home / "index", threads=1)
     for spelling in (True, False, None):
         out = tmp_path / f"{spelling}.jsonl"
-        search_file(home / "index", tmp_path / "queries.jsonl", out, Wish(k=5, spelling=spelling), threads=1)
+        search_file(home / "index", tmp_path / "queries.jsonl", out, BatchOptions(k=5, spelling=spelling), threads=1)
         rows = [json.loads(line) for line in out.read_text().splitlines()]
         found = index.search("balni demmor", 5, spelling=spelling)
         assert [(row["doc_id"], row["score"]) for row in rows] == [(hit.id, hit.score) for hit in found]
@@ -74,8 +74,8 @@ class Weak:
     def __init__(self, pieces: int) -> None:
         self.pieces = pieces
 
-    def __call__(self, order: Order, pieces: Sequence[Piece]) -> Iterator[tuple[int, bytes]]:
-        for done, made in enumerate(Here(1)(order, pieces)):
+    def __call__(self, job: BatchJob, pieces: Sequence[Piece]) -> Iterator[tuple[int, bytes]]:
+        for done, made in enumerate(LocalWorkers(1)(job, pieces)):
             if done == self.pieces:
                 raise KeyboardInterrupt
             yield made
@@ -87,13 +87,13 @@ def test_a_run_goes_on_where_it_stopped(home: Path, expected: bytes, tmp_path: P
     made = []
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
-            search_file(home / "index", packed, out, WISH, workers=Weak(4))
+            search_file(home / "index", packed, out, OPTIONS, workers=Weak(4))
         assert not out.exists()
         made.append(len(list((tmp_path / "run.parquet.work").glob("piece-*"))))
     assert made == [4, 8, 12]
     with pytest.raises(PixnarError, match=r"another k: .*--overwrite"):
-        search_file(home / "index", packed, out, Wish(k=6, batch=16))
-    search_file(home / "index", packed, out, WISH, workers=Weak(9))
+        search_file(home / "index", packed, out, BatchOptions(k=6, batch=16))
+    search_file(home / "index", packed, out, OPTIONS, workers=Weak(9))
     assert out.read_bytes() == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == ["queries.jsonl.gz", "run.parquet"]
 
@@ -141,7 +141,7 @@ def test_ray_workers_may_die(home: Path, expected: bytes, tmp_path: Path, ray_ex
             killed.append(process)
 
     out = tmp_path / "run.parquet"
-    search_file(home / "index", home / "queries.jsonl", out, WISH, workers=RayWorkers(2, watch=watch))
+    search_file(home / "index", home / "queries.jsonl", out, OPTIONS, workers=RayWorkers(2, watch=watch))
     assert out.read_bytes() == expected
     assert killed
 
@@ -150,7 +150,7 @@ def test_ray_workers_may_die(home: Path, expected: bytes, tmp_path: Path, ray_ex
 def test_four_workers_write_the_same(home: Path, expected: bytes, tmp_path: Path, ray_executor: RayExecutor) -> None:
     made: dict[int, int] = {}
     out = tmp_path / "run.parquet"
-    search_file(home / "index", home / "queries.jsonl", out, WISH, workers=RayWorkers(4, watch=made.__setitem__))
+    search_file(home / "index", home / "queries.jsonl", out, OPTIONS, workers=RayWorkers(4, watch=made.__setitem__))
     assert out.read_bytes() == expected
     assert sorted(made) == list(range(20))
     assert len(set(made.values())) > 1

@@ -14,13 +14,13 @@ import pytest
 
 from pixnar.base.errors import CorpusError, FileFormatError, PixnarError
 from pixnar.corpus import Document
-from pixnar.distributed.batch import Here, Order, Piece, Wish, search_file
+from pixnar.distributed.batch import BatchJob, BatchOptions, LocalWorkers, Piece, search_file
 from pixnar.distributed.batch_ray import RayWorkers
 from pixnar.distributed.cluster import RayExecutor
 from pixnar.table import DocidTable
 from tests.test_cli import fails, pixnar
 
-WISH = Wish(k=5, batch=80)  # four pieces
+OPTIONS = BatchOptions(k=5, batch=80)  # four pieces
 
 
 class Meanwhile:
@@ -29,8 +29,8 @@ class Meanwhile:
     def __init__(self, happens: Callable[[], object]) -> None:
         self.happens = happens
 
-    def __call__(self, order: Order, pieces: Sequence[Piece]) -> Iterator[tuple[int, bytes]]:
-        for done, made in enumerate(Here(1)(order, pieces)):
+    def __call__(self, job: BatchJob, pieces: Sequence[Piece]) -> Iterator[tuple[int, bytes]]:
+        for done, made in enumerate(LocalWorkers(1)(job, pieces)):
             yield made
             if not done:
                 self.happens()
@@ -40,7 +40,7 @@ def stop() -> None:
     raise KeyboardInterrupt
 
 
-def begin(index: Path, queries: Path, out: Path, wish: Wish = WISH) -> Path:
+def begin(index: Path, queries: Path, out: Path, wish: BatchOptions = OPTIONS) -> Path:
     """Leave a run behind with one piece made; its work folder."""
     with pytest.raises(KeyboardInterrupt):
         search_file(index, queries, out, wish, workers=Meanwhile(stop))
@@ -70,7 +70,7 @@ def test_one_run_at_a_time(home: Path, tmp_path: Path) -> None:
     out = tmp_path / "run.parquet"
     command = ("search-batch", home / "index", home / "queries.jsonl", "-o", out, "-k", "10", "--overwrite")
     second = Meanwhile(lambda: fails("is being changed by another process", *command))
-    search_file(home / "index", home / "queries.jsonl", out, WISH, workers=second)
+    search_file(home / "index", home / "queries.jsonl", out, OPTIONS, workers=second)
     assert max(pq.read_table(out)["rank"].to_pylist()) == 5
     assert [path.name for path in tmp_path.iterdir()] == ["run.parquet"]
 
@@ -78,26 +78,26 @@ def test_one_run_at_a_time(home: Path, tmp_path: Path) -> None:
 def test_pieces_of_other_settings_are_not_joined(home: Path, tmp_path: Path) -> None:
     out = tmp_path / "run.parquet"
     run = home / "index", home / "queries.jsonl"
-    other = begin(*run, tmp_path / "other.parquet", Wish(k=6, batch=80))
+    other = begin(*run, tmp_path / "other.parquet", BatchOptions(k=6, batch=80))
     work = begin(*run, out)
     shutil.copy(other / "piece-0000000.arrow", work)
     with pytest.raises(FileFormatError, match=r"piece-0000000\.arrow was made with other settings: remove it"):
-        search_file(*run, out, WISH, threads=1)
+        search_file(*run, out, OPTIONS, threads=1)
     assert not out.exists()
     (work / "piece-0000000.arrow").unlink()
-    assert search_file(*run, out, WISH, threads=1) == 320
+    assert search_file(*run, out, OPTIONS, threads=1) == 320
 
 
 def test_an_index_that_changes_is_told(home: Path, own: Path, tmp_path: Path) -> None:
     out, queries = tmp_path / "run.parquet", home / "queries.jsonl"
     with pytest.raises(PixnarError, match=r"index was changed while it was searched: .*--overwrite"):
-        search_file(own, queries, out, WISH, workers=Meanwhile(lambda: add(own, "new")))
+        search_file(own, queries, out, OPTIONS, workers=Meanwhile(lambda: add(own, "new")))
     assert not out.exists()
     with pytest.raises(
         PixnarError, match=r"run\.parquet\.work was begun with another index: use the same again, or pass --overw"
     ):
-        search_file(own, queries, out, WISH)
-    assert search_file(own, queries, out, WISH, threads=1, overwrite=True) == 320
+        search_file(own, queries, out, OPTIONS)
+    assert search_file(own, queries, out, OPTIONS, threads=1, overwrite=True) == 320
     assert "new" in pq.read_table(out)["doc_id"].to_pylist()
 
 
@@ -114,7 +114,7 @@ def test_a_worker_that_opens_a_changed_index_says_so(
             add(own, "new")
             os.kill(process, signal.SIGKILL)
 
-    wish = Wish(k=5, batch=4)
+    wish = BatchOptions(k=5, batch=4)
     with pytest.raises(PixnarError, match="index was changed while it was searched"):
         search_file(own, home / "queries.jsonl", tmp_path / "run.parquet", wish, workers=RayWorkers(1, watch=watch))
     assert 0 < len(seen) < 80  # it was a worker who said so, and not the check when all is done
@@ -125,7 +125,7 @@ def test_another_release_starts_anew(home: Path, tmp_path: Path, monkeypatch: py
     begin(home / "index", home / "queries.jsonl", tmp_path / "run.parquet")
     monkeypatch.setattr("pixnar.__version__", "0.0.1")
     with pytest.raises(PixnarError, match=r"run\.parquet\.work was begun with another pixnar"):
-        search_file(home / "index", home / "queries.jsonl", tmp_path / "run.parquet", WISH)
+        search_file(home / "index", home / "queries.jsonl", tmp_path / "run.parquet", OPTIONS)
 
 
 def test_files_of_others_are_left_alone(home: Path, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_files_of_others_are_left_alone(home: Path, tmp_path: Path) -> None:
     work = begin(home / "index", queries, tmp_path / "c.jsonl")
     (work / "notes.txt").write_text("mine")
     with pytest.raises(PixnarError, match="holds something else"):
-        search_file(home / "index", queries, tmp_path / "c.jsonl", WISH, overwrite=True)
+        search_file(home / "index", queries, tmp_path / "c.jsonl", OPTIONS, overwrite=True)
     assert (work / "piece-0000000.arrow").exists()
 
 
@@ -162,18 +162,18 @@ def test_what_fails_at_once_leaves_nothing(home: Path, own: Path, tmp_path: Path
     queries, out = home / "queries.jsonl", tmp_path / "run.parquet"
     before = sorted(tmp_path.iterdir())
     for wish, message in (
-        (Wish(where="colour = 1"), "no document has the key 'colour'"),
-        (Wish(where="country ="), "filter 'country ='"),
-        (Wish(sources="stars"), "sources 'stars': choose one of"),
-        (Wish(batch=0), "pieces of 0 queries"),
+        (BatchOptions(where="colour = 1"), "no document has the key 'colour'"),
+        (BatchOptions(where="country ="), "filter 'country ='"),
+        (BatchOptions(sources="stars"), "sources 'stars': choose one of"),
+        (BatchOptions(batch=0), "pieces of 0 queries"),
     ):
         with pytest.raises(PixnarError, match=message):
             search_file(own, queries, out, wish)
         assert sorted(tmp_path.iterdir()) == before
     with pytest.raises(KeyboardInterrupt):
-        search_file(own, queries, out, WISH, progress=lambda *_: stop())  # while queries are read
+        search_file(own, queries, out, OPTIONS, progress=lambda *_: stop())  # while queries are read
     assert sorted(tmp_path.iterdir()) == before
-    search_file(own, queries, out, WISH, threads=1)
+    search_file(own, queries, out, OPTIONS, threads=1)
 
 
 @pytest.mark.timeout(180)
@@ -192,8 +192,8 @@ def test_a_damaged_plan_is_told_and_replaced(home: Path, tmp_path: Path) -> None
         work = begin(*run)
         (work / "plan.json").write_text(plan)
         with pytest.raises(FileFormatError, match=r"plan\.json is damaged .*: remove .*\.work, or say --overwrite"):
-            search_file(*run, WISH)
-        search_file(*run, WISH, threads=1, overwrite=True)
+            search_file(*run, OPTIONS)
+        search_file(*run, OPTIONS, threads=1, overwrite=True)
         assert [path.name for path in tmp_path.iterdir()] == ["run.parquet"]
         run[2].unlink()
 
@@ -222,7 +222,7 @@ def test_ids_of_documents_are_judged_first(own: Path, tmp_path: Path) -> None:
     with pytest.raises(PixnarError, match=r"document id 'two words' of .* cannot stand in a TREC run.*\.parquet"):
         search_file(own, queries, tmp_path / "run.trec", workers=Meanwhile(lambda: pytest.fail("searched")))
     assert search_file(own, queries, tmp_path / "run.parquet", threads=1) == 1
-    others = Wish(where='not country = "nowhere"')
+    others = BatchOptions(where='not country = "nowhere"')
     assert search_file(own, queries, tmp_path / "others.trec", others, threads=1) == 1
     DocidTable.open(own / "docids").remove("two words")
     assert search_file(own, queries, tmp_path / "run.trec", threads=1) == 1
