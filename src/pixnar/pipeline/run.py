@@ -41,6 +41,7 @@ from pixnar.model.features import FeatureCache, KnownVectors
 from pixnar.model.nar import Nar, scorer_of
 from pixnar.model.process_group import SINGLE, ProcessGroup
 from pixnar.model.solve import SolveOptions
+from pixnar.pipeline.contrast import tune_encoder
 from pixnar.pipeline.cross import CrossValidation, folds
 from pixnar.pipeline.estimate import Estimate, estimate
 from pixnar.pipeline.export import ship
@@ -85,6 +86,7 @@ _WITHOUT_DEV = {DOCID_SCORE: 0.25, OWN: 1.0, EXPANSION: 0.25, DENSE: 0.5, TEXT: 
 _LISTS = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4)  # that a query may take, as shares of those that come to 5 % of V
 _MOST_LISTED, _LIST_LOSS = 0.2, 0.01  # share of the vocabulary, and what may be lost of dev MRR@10
 _UNJUDGED = 2  # as in _LISTS, where there is no dev split to ask
+_CONTRAST_STEP = 2.0  # seconds
 _STAND_INS = 100  # docids that stand in for queries where there are none
 
 
@@ -273,6 +275,8 @@ class _Fit:
         wish = self.recipe.model
         encoder = self._encoder(wish.encoder)
         self.say(f"this fit takes {self._estimate(encoder, data, dev)}; interrupted, the same command resumes it")
+        if self.recipe.train.contrast:
+            encoder = self._contrast(encoder, data)
         self.features = self._features(encoder, data, dev)
         options = self.recipe.train
         docids: KnownVectors | None = None
@@ -322,6 +326,25 @@ class _Fit:
         model.save_pretrained(path)
         return model if self.world.size == 1 else self._whole(path)
 
+    def _contrast(self, encoder: Encoder, data: TrainingData) -> Encoder:
+        """The encoder after fine-tuning by contrast, which the first process does for all."""
+        folder, options = self.work / "contrast", self.recipe.train
+        if self.world.first:
+            tune_encoder(
+                encoder,
+                self.corpus,
+                data,
+                options.contrast,
+                folder,
+                seed=options.seed,
+                device=options.device,
+                progress=self.progress,
+                say=self.say,
+            )
+            self.say(f"encoder: fine-tuned by contrast, {options.contrast:,} steps")
+        self.world.wait()
+        return self._encoder(folder)
+
     def _estimate(self, encoder: Encoder, data: TrainingData, dev: Queries) -> Estimate:
         """How long the stages from here on take."""
         body: Any = encoder.body
@@ -337,7 +360,7 @@ class _Fit:
             texts=len(data.docids) + len(data.queries) + len(dev) + phrases + pieces_of_text,
             weights=float(weights),
             width=encoder.width,
-            minutes=self._train_options(data).minutes,
+            minutes=self._train_options(data).minutes + self.recipe.train.contrast * _CONTRAST_STEP / 60,
             dev=len(dev),
         )
 
