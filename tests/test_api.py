@@ -142,6 +142,42 @@ def test_a_table_is_written_once(tmp_path: Path) -> None:
     assert len(list(open_corpus(tmp_path / "corpus").documents())) == 3
 
 
+def test_a_folder_that_is_not_ours_is_left_alone(home: Path, tmp_path: Path) -> None:
+    convert_table(rows(), tmp_path / "corpus")
+    (tmp_path / "corpus" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n")
+    convert_table(rows(), tmp_path / "corpus")  # the same table: nothing is written
+    with pytest.raises(PixnarError, match="not a converted table"):
+        convert_table(rows(3), tmp_path / "corpus")
+    assert (tmp_path / "corpus" / "qrels" / "test.tsv").exists()
+    pixnar.fit(rows(), tmp_path / "index", names="also called", **quick(home))
+    with pytest.raises(PixnarError, match=r"made of another table.*use the same table, another output, or overwrite"):
+        pixnar.fit(rows(5), tmp_path / "index", names="also called", **quick(home))
+    assert len(list(open_corpus(tmp_path / "index.corpus").documents())) == 12
+
+
+def test_odd_values(tmp_path: Path) -> None:
+    import datetime
+    from decimal import Decimal
+
+    import numpy as np
+    import pandas
+
+    frame = pandas.DataFrame({"id": [0, 1], "name": ["tea", None], "on": [pandas.NaT, datetime.datetime(2026, 1, 2)]})
+    corpus, _ = convert_table(frame, tmp_path / "frame")
+    documents = {row.doc_id: row for row in corpus.documents()}
+    assert set(documents) == {"0", "1"}
+    assert documents["1"].title == ""
+    assert "on" not in documents["0"].metadata
+    data = {"a": {"x", "y", "z"}, "b": None, 0: "zero"}
+    corpus, _ = convert_table(data, tmp_path / "sets")
+    assert [tuple(row) for row in corpus.docids()] == [("a", "x"), ("a", "y"), ("a", "z"), ("0", "zero")]
+    row = {"id": "a", "title": "t", "price": Decimal("1.5"), "size": np.int64(3), "none": np.float32("nan")}
+    corpus, _ = convert_table([row], tmp_path / "numbers")
+    assert next(iter(corpus.documents())).metadata == {"price": 1.5, "size": 3}
+    with pytest.raises(PixnarError, match="is bytes: decode it"):
+        convert_table({"a": b"x"}, tmp_path / "bytes")
+
+
 def test_text_without_names_leaves_docids_to_the_fit(tmp_path: Path) -> None:
     corpus, _ = convert_table([{"id": 1, "title": "Tea", "text": "Tea is a hot drink."}], tmp_path / "corpus")
     assert not corpus.has_docids()
@@ -200,9 +236,30 @@ def test_names_are_held_out_and_given_back(home: Path, tmp_path: Path) -> None:
     assert index.manifest["dev"]["docids"]["MRR@10"] > 0
     for row in held.held_out[:5]:
         assert index.search(row.docid, k=1)[0].id == row.doc_id
+    titles = {document.doc_id: document.title for document in corpus.documents()}
+    assert all(row.docid != titles[row.doc_id] for row in held.held_out)
     plain = pixnar.fit(tmp_path / "corpus", tmp_path / "plain", hold_out=False, **quick(home))
     assert "held_out" not in plain.manifest["facts"]
     assert index.table.pairs == plain.table.pairs
+
+
+def test_a_fit_killed_after_it_gave_back_what_was_held_out(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names given back must not be docids when they are dev queries again."""
+    convert_table(rows(600), tmp_path / "corpus", names="also called")
+    with monkeypatch.context() as patch:
+        patch.setattr("pixnar.pipeline.run.write_manifest", _stop)
+        with pytest.raises(KeyboardInterrupt):
+            pixnar.fit(tmp_path / "corpus", tmp_path / "index", **quick(home))
+    resumed = pixnar.fit(tmp_path / "corpus", tmp_path / "index", **quick(home))
+    whole = pixnar.fit(tmp_path / "corpus", tmp_path / "whole", **quick(home))
+    assert resumed.manifest["dev"] == whole.manifest["dev"]
+    assert resumed.table.pairs == whole.table.pairs
+
+
+def _stop(*_: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def test_import_needs_no_torch() -> None:

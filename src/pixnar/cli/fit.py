@@ -81,15 +81,10 @@ def fit(
     group = ProcessGroup.join(chosen.train.device)
     try:
         with group.together(), show_progress() if group.first else nullcontext() as progress:
-            source = corpus_of(
-                corpus,
-                output,
-                id=id_column,
-                title=title_column,
-                text=text_column,
-                names=name_columns,
-                say=print if group.first else lambda _: None,
-                skip_bad_rows=skip_bad_rows,
+            columns = {"id": id_column, "title": title_column, "text": text_column, "names": name_columns}
+            say = print if group.first else lambda _: None
+            source = group.in_turn(
+                lambda: corpus_of(corpus, output, **columns, say=say, skip_bad_rows=skip_bad_rows, overwrite=overwrite)
             )
             report = run(
                 source,

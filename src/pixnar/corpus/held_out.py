@@ -30,9 +30,10 @@ def hold_out(corpus: Corpus, most: int, seed: int = 0, progress: Progress | None
     drawn = {doc_id for _, doc_id in rich[: min(most, len(documents) // 10)]}
     if len(drawn) < _FEWEST:
         return corpus
+    titles = {row.doc_id: normalize(row.title) for row in corpus.documents(progress) if row.doc_id in drawn}
     names: dict[str, list[str]] = defaultdict(list)
     for row in corpus.docids(progress):
-        if row.doc_id in drawn:
+        if row.doc_id in drawn and normalize(row.docid) != titles.get(row.doc_id):  # other sources read titles
             names[row.doc_id].append(row.docid)
     chosen = {doc_id: min(texts, key=lambda text: _hash(text, seed)) for doc_id, texts in names.items()}
     keys = {normalize(text): DocidRow(doc_id, text) for doc_id, text in chosen.items()}
@@ -40,8 +41,10 @@ def hold_out(corpus: Corpus, most: int, seed: int = 0, progress: Progress | None
     rows = {key: row for key, row in keys.items() if times[key] == 1}
     if len(rows) < _FEWEST:
         return corpus
-    other = Corpus(corpus.name, _HeldOut(corpus._source, rows), skip_bad_rows=corpus.skip_bad_rows)
-    other.skipped, other.held_out = corpus.skipped, list(rows.values())
+    other = Corpus(
+        corpus.name, _HeldOut(corpus._source, rows), skip_bad_rows=corpus.skip_bad_rows, check_ids=corpus._check
+    )
+    other.skipped, other._doc_ids, other.held_out = corpus.skipped, corpus._doc_ids, list(rows.values())
     return other
 
 
@@ -53,12 +56,12 @@ class _HeldOut:
     """Another source with some of its docids as queries."""
 
     def __init__(self, source: Source, rows: dict[str, DocidRow]) -> None:
-        self._source, self._rows = source, rows
+        self._source, self._rows, self._held = source, rows, set(rows.values())
         self.documents, self.docid_files = source.documents, source.docid_files
 
     def docids(self, stage: str, progress: Progress | None) -> Iterator[Batch[DocidRow]]:
         for batch in self._source.docids(stage, progress):
-            kept = [i for i, row in enumerate(batch.rows) if self._rows.get(normalize(row.docid)) != row]
+            kept = [i for i, row in enumerate(batch.rows) if row not in self._held]
             yield Batch(batch.file, [batch.numbers[i] for i in kept], [batch.rows[i] for i in kept], batch.bad)
 
     def queries(self, stage: str, progress: Progress | None) -> Iterator[Batch[Query]]:

@@ -7,10 +7,13 @@ import gzip
 import json
 import os
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import numpy as np
 import xxhash
 
 from pixnar.base.errors import CorpusError, MissingExtraError
@@ -29,6 +32,7 @@ _GUESSES = {
 }
 _BETWEEN_NAMES = re.compile(r"\s*[;|\n]\s*")  # in one cell
 _AT_ONCE = 10_000  # rows of a Parquet file
+_NOTE = "Converted from a table"
 
 
 class TableColumns(NamedTuple):
@@ -80,6 +84,9 @@ def guess_columns(
         taken = {id, title, text, *wanted}
         return next((by_name[name] for name in _GUESSES[kind] if name in by_name and by_name[name] not in taken), "")
 
+    if title is None and (named := next((column for column in wanted if column.lower() in _GUESSES["title"]), None)):
+        title = named  # a name that is also the title
+
     found = TableColumns(
         guess("id") if id is None else id,
         guess("title") if title is None else title,
@@ -99,12 +106,14 @@ def convert_table(
     title: str | None = None,
     text: str | None = None,
     names: str | Sequence[str] | None = None,
+    keep: str = "",
 ) -> tuple[Corpus, TableColumns]:
     """Write the rows of a table as a corpus folder, unless the folder already has them.
 
     `data` is a path, a list of dictionaries, a pandas or polars DataFrame, or a mapping from id to names. Every title
     and every name becomes a docid; a cell may hold several names, separated by ";" or "|". Where there is text and no
-    column of names, the corpus has no docids, and a fit makes them of the text.
+    column of names, the corpus has no docids, and a fit makes them of the text. A folder with anything else in it is
+    never replaced; `keep`, a remedy in words, says that one made of another table must not be either.
     """
     rows = list(_rows(data))
     if not rows:
@@ -113,13 +122,36 @@ def convert_table(
         list(dict.fromkeys(key for row in rows for key in row)), id=id, title=title, text=text, names=names
     )
     documents, docids = _records(rows, columns)
-    state = xxhash.xxh3_128_hexdigest(json.dumps([documents, docids], default=str, ensure_ascii=False).encode())
-    note = f"Converted from a table ({columns}); state {state}.\n"
+    try:
+        content = json.dumps([documents, docids], default=str, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise CorpusError(f"the table has values that cannot be kept ({error}): leave their column out") from error
+    state = xxhash.xxh3_128_hexdigest(content.encode("utf-8", "surrogatepass"))
+    note = f"{_NOTE} ({columns}); state {state}.\n"
     where = Path(folder)
-    readme = where / "README.md"
-    if not (readme.is_file() and readme.read_text(encoding="utf-8") == note):
+    if _note_of(where) != note:
+        if where.exists() and not _is_ours(where):
+            raise CorpusError(f"{where} holds files that are not a converted table: move it, or choose another output")
+        if keep and where.exists():
+            raise CorpusError(f"{where} was made of another table, and work on it has begun: {keep}")
         write_corpus(where, documents, docids, [], {}, overwrite=True, readme=note)
     return open_corpus(where), columns
+
+
+def _note_of(folder: Path) -> str:
+    try:
+        return (folder / "README.md").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder has what `convert_table` wrote and nothing that anybody added: queries or judgements."""
+    if not any(folder.iterdir()):
+        return True
+    queries = folder / "queries.jsonl"
+    untouched = not queries.exists() or not queries.stat().st_size
+    return _note_of(folder).startswith(_NOTE) and untouched and not any((folder / "qrels").glob("*"))
 
 
 def _records(rows: Sequence[Mapping[str, Any]], columns: TableColumns) -> tuple[list[Document], list[DocidRow]]:
@@ -127,13 +159,14 @@ def _records(rows: Sequence[Mapping[str, Any]], columns: TableColumns) -> tuple[
     docids: list[DocidRow] = []
     used = {columns.id, columns.title, columns.text, *columns.names}
     for number, row in enumerate(rows, 1):
-        doc_id = str(row.get(columns.id) or "") if columns.id else f"row-{number}"
+        value = row.get(columns.id) if columns.id else f"row-{number}"
+        doc_id = "" if _missing(value) else str(value)
         if not doc_id:
             raise CorpusError(f"row {number} has no {columns.id!r}: every row needs an id")
         if doc_id in documents:
             raise CorpusError(f"row {number}: the id {shown(doc_id)} is there twice; give another id column")
         title = _cell(row, columns.title)
-        metadata = {key: value for key, value in row.items() if key not in used and not _missing(value)}
+        metadata = {key: _plain(value) for key, value in row.items() if key not in used and not _missing(value)}
         documents[doc_id] = Document(doc_id, title, _cell(row, columns.text), metadata)
         texts = [title, *(name for column in columns.names for name in _names(row.get(column)))]
         distinct = {normalize(name): name for name in reversed(texts) if normalize(name)}
@@ -151,13 +184,25 @@ def _cell(row: Mapping[str, Any], column: str) -> str:
 def _names(value: Any) -> list[str]:
     if isinstance(value, str):
         return [name for name in _BETWEEN_NAMES.split(value) if name]
+    if isinstance(value, bytes):
+        raise CorpusError(f"the name {shown(value)} is bytes: decode it to text first")
     if isinstance(value, Iterable):
-        return [str(name) for name in value if not _missing(name)]
+        names = sorted(value, key=str) if isinstance(value, set | frozenset) else value  # the same in every process
+        return [str(name) for name in names if not _missing(name)]
     return [] if _missing(value) else [str(value)]
 
 
 def _missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and value != value)
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # of pandas
+        return True
+    return isinstance(value, float | np.floating) and bool(value != value)
+
+
+def _plain(value: Any) -> Any:
+    """A value as metadata can hold it: numbers of numpy and decimals as plain ones."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return float(value) if isinstance(value, Decimal) else value
 
 
 def _rows(data: Any) -> Iterator[Mapping[str, Any]]:
@@ -165,16 +210,16 @@ def _rows(data: Any) -> Iterator[Mapping[str, Any]]:
         yield from _file_rows(Path(data))
     elif isinstance(data, Mapping):
         for doc_id, names in data.items():
-            yield {"id": doc_id, "names": [names] if isinstance(names, str) else list(names)}
+            yield {"id": doc_id, "names": [names] if isinstance(names, str) else names}
     elif hasattr(data, "iter_rows"):  # polars
         yield from data.iter_rows(named=True)
     elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
-        yield from data.to_dict("records")
+        yield from ({str(key): value for key, value in row.items()} for row in data.to_dict("records"))
     elif isinstance(data, Iterable):
         for number, row in enumerate(data, 1):
             if not isinstance(row, Mapping):
                 raise CorpusError(f"row {number} is a {type(row).__name__}: give dictionaries, one per document")
-            yield row
+            yield {str(key): value for key, value in row.items()}
     else:
         raise CorpusError(
             f"a {type(data).__name__} is not a corpus: give a folder, a .csv, .tsv, .jsonl or .parquet file, a "
@@ -193,7 +238,7 @@ def _file_rows(path: Path) -> Iterator[Mapping[str, Any]]:
                 yield from _json_rows(path, file)
             else:
                 yield from _csv_rows(path, file, "\t" if suffix == ".tsv" else ",")
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
         raise CorpusError(f"{path} cannot be read: {error}") from error
 
 
@@ -204,6 +249,7 @@ def _opened(path: Path) -> IO[str]:
 
 
 def _csv_rows(path: Path, file: IO[str], delimiter: str) -> Iterator[Mapping[str, Any]]:
+    csv.field_size_limit(2**31 - 1)  # texts may be long
     reader = csv.DictReader(file, delimiter=delimiter, restval="")
     if not reader.fieldnames or len(set(reader.fieldnames)) != len(reader.fieldnames):
         raise CorpusError(f"{path}: the first line must name the columns, each once")

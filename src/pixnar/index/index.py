@@ -182,11 +182,18 @@ class Index:
     ) -> None:
         """Let names (docids) find a document, new or known; on disk and searchable when this returns.
 
-        ``index.add("Q78.0", ["glass bones"])``. A `title` or `metadata` describes the document anew.
+        ``index.add("Q78.0", ["glass bones"])``. A `title` or `metadata` replaces that of the document.
         """
         texts = [names] if isinstance(names, str) else list(names)
-        described = title is not None or metadata is not None
-        document = Document(doc_id, title or "", "", dict(metadata or {})) if described else None
+        document = None
+        if title is not None or metadata is not None:
+            known = self.table.described([doc_id])[0] or Document(doc_id, "", "", {})
+            document = Document(
+                doc_id,
+                known.title if title is None else title,
+                "",
+                dict(known.metadata if metadata is None else metadata),
+            )
         self.table.add(doc_id, texts, document)
 
     def remove(self, doc_id: str, names: str | Sequence[str] | None = None) -> None:
@@ -202,8 +209,18 @@ class Index:
         target = Path(folder)
         if target.exists():
             raise PixnarError(f"{target} exists: give a new folder, or remove it first")
-        with staged(target) as draft, self.table.alone():  # no change in the middle of it
-            shutil.copytree(self.folder, draft, dirs_exist_ok=True)
+        if target.resolve().is_relative_to(self.folder.resolve()):
+            raise PixnarError(f"{target} is inside the index: give a folder elsewhere")
+        from pixnar.index.hub import shipped
+
+        with staged(target) as draft:
+            for name, content in shipped(self.folder, self.manifest).items():
+                path = draft / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if isinstance(content, bytes):
+                    path.write_bytes(content)
+                else:
+                    shutil.copyfile(content, path)
 
     @overload
     def search(  # type: ignore[overload-overlap]  # a text is a sequence of texts, too

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from pixnar.base.errors import PixnarError
 from pixnar.base.progress import show_progress
 from pixnar.corpus import Corpus, open_corpus
 from pixnar.corpus.tabular import convert_table, is_table
 from pixnar.index import Index
 from pixnar.pipeline.run import fit as run
-from pixnar.recipe import Recipe, load, override
+from pixnar.recipe import Recipe, find, override
 
 
 def fit(
@@ -43,7 +45,9 @@ def fit(
     beside the index, `OUTPUT.corpus`. `settings` changes settings of the recipe: ``{"train.steps": 600}``. Where there
     is no dev split, some names are held out to select settings and added at the end, unless `hold_out` is false.
     """
-    chosen = recipe if isinstance(recipe, Recipe) else load(Path(recipe)) if recipe is not None else Recipe()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise PixnarError("pixnar.fit runs in one process: for several, torchrun … -m pixnar fit on the command line")
+    chosen = recipe if isinstance(recipe, Recipe) else find(os.fspath(recipe)) if recipe is not None else Recipe()
     changes = dict(settings or {})
     if minutes is not None:
         changes["train.minutes"] = minutes
@@ -51,7 +55,8 @@ def fit(
         changes["fuse.hold_out"] = 0
     chosen = override(chosen, [f"{name}={_toml(value)}" for name, value in changes.items()])
     say = (lambda _: None) if quiet else print
-    corpus = corpus_of(documents, output, id=id, title=title, text=text, names=names, say=say)
+    columns: dict[str, Any] = {"id": id, "title": title, "text": text, "names": names}
+    corpus = corpus_of(documents, output, **columns, say=say, overwrite=overwrite)
     with nullcontext() if quiet else show_progress() as progress:
         run(corpus, output, chosen, cache=cache, overwrite=overwrite, threads=threads, progress=progress, say=say)
     return Index.load(output)
@@ -67,20 +72,20 @@ def corpus_of(
     names: str | Sequence[str] | None = None,
     say: Any = print,
     skip_bad_rows: bool = False,
+    overwrite: bool = False,
 ) -> Corpus:
     """The corpus that documents are, or that their table becomes, beside the index."""
     if isinstance(documents, Corpus):
         return documents
     if isinstance(documents, str | os.PathLike) and not is_table(documents):
         return open_corpus(documents, skip_bad_rows=skip_bad_rows)
-    target = Path(output)
+    target = Path(os.path.abspath(output))
     folder = target.with_name(f"{target.name}.corpus")
-    corpus, columns = convert_table(documents, folder, id=id, title=title, text=text, names=names)
+    keep = "" if overwrite or not target.exists() else "use the same table, another output, or overwrite"
+    corpus, columns = convert_table(documents, folder, id=id, title=title, text=text, names=names, keep=keep)
     say(f"{folder}: corpus written; {columns}")
     return corpus
 
 
 def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    return json.dumps(value) if isinstance(value, bool | str | list) else str(value)

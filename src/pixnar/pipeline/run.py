@@ -207,7 +207,7 @@ class _Fit:
             self.say(f"no dev split: {held:,} docids are held out as dev queries and added to the index at the end")
 
     def _give_back(self, table: DocidTable) -> None:
-        """Add the docids that were held out; an interrupted fit may have added them already, which changes nothing."""
+        """Add the docids that were held out; see `table` for a fit that is interrupted after this."""
         rows = self.corpus.held_out
         if rows:
             add = [(row.doc_id, table.encode(row.docid)) for row in rows]
@@ -259,6 +259,10 @@ class _Fit:
         if not (path / "table.pixnar").exists():  # written last: a build that was killed begins again
             build_table(self.corpus, vocabulary, path, threads=self.threads, progress=self.progress)
         table = DocidTable.open(path)
+        if any(table.changes):  # a fit that was killed after it gave back what was held out: those are queries again
+            shutil.rmtree(path)
+            build_table(self.corpus, vocabulary, path, threads=self.threads, progress=self.progress)
+            table = DocidTable.open(path)
         self.report.facts |= {"documents": table.documents, "docids": table.snapshot().table.rows}
         self.say(f"docids: {table.snapshot().table.rows:,} that name {table.documents:,} documents")
         return table

@@ -42,7 +42,7 @@ def test_rows(home: Path, texts: list[str], expected: bytes, tmp_path: Path) -> 
     rows = pq.read_table(tmp_path / "run.parquet").to_pylist()
     index = Index.load(home / "index", threads=1)
     told = [
-        {"query_id": f"q{i}", "rank": rank, **hit._asdict()}
+        {"query_id": f"q{i}", "rank": rank, **hit.facts()}
         for i, text in enumerate(texts)
         for rank, hit in enumerate(index.search(text, 5), 1)
     ]
