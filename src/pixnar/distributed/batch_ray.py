@@ -30,7 +30,7 @@ class RayWorkers:
     """Makes pieces on a Ray cluster, which is started here unless an address is given.
 
     Without a number of workers there is one for each processor of the cluster. The index and the working folder must
-    lie where every worker sees them, under the same names. `watch` is told the number of each piece and the
+    lie where every worker sees them, under the same names. `watch` gets the number of each piece and the
     process that made it.
     """
 
