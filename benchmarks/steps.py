@@ -8,7 +8,8 @@ chosen on the queries that are reported; the last row's copy weight is chosen on
 Rows: `ranked` solved rows trained by ranking documents · `pieces` with rows of word pieces · `mined` with negatives
 mined again by the model · `passages` with sentences of the text as inputs, where there is text · `slots` with l1 and
 l3 beside it, the default · `lists` order, slots and shortlist of that model · `dense-teacher`, `hybrid-teacher` the
-default distilled from a teacher · `live` the default with the encoder fine-tuned at the end · `copy`.
+default distilled from a teacher · `live` the default with the encoder fine-tuned at the end · `contrast` the encoder
+fine-tuned by contrast first, then everything as in the default · `copy` the default and `contrast` with a copy term.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from pixnar.model.features import FeatureCache
 from pixnar.model.nar import Nar, scorer_of
 from pixnar.model.slots import MlpSlots
 from pixnar.model.solve import SolveOptions
+from pixnar.pipeline.contrast import tune_encoder
 from pixnar.pipeline.parts import x_of
 from pixnar.pipeline.run import default_cache
 from pixnar.pipeline.shortlist import make_shortlist
@@ -65,6 +67,7 @@ LABELS = {
     "dense-teacher": "  distilled, dense teacher",
     "hybrid-teacher": "  distilled, hybrid teacher",
     "live": "  encoder fine-tuned",
+    "contrast": "contrast first, then the default",
 }
 _NO_SLOTS: dict[str, Any] = {"l1": 0.0, "l2": 0.0, "l3": 0.0}
 CHANGES: dict[str, dict[str, Any]] = {
@@ -77,7 +80,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "hybrid-teacher": {"teacher": 0.3, "taught_by": "hybrid"},
     "live": {"live": True},
 }
-ROWS = ("start", *CHANGES, "lists", "copy")
+ROWS = ("start", *CHANGES, "lists", "contrast", "copy")
 COPIES = (0.0, 0.02, 0.05, 0.1, 0.2)
 Figures = dict[str, float]
 
@@ -86,17 +89,30 @@ Figures = dict[str, float]
 class _Bench:
     """One corpus, read and encoded once."""
 
+    source: Corpus
     data: TrainingData  # with passages of the text
     plain: TrainingData  # without
     table: DocidTable
     features: FeatureCache
     dev: Queries
-    asked: Mapping[str, tuple[Sequence[str], Any]]  # the dev queries and their vectors, as they are and with a typo
+    asked: Mapping[str, Sequence[str]]  # the dev queries as they are and with a typo …
+    vectors: Mapping[str, Any]  # … and their vectors
     slots: int
     priors: Priors
     folder: Path
     steps: int
     live_steps: int
+    tuned: float = 0.0  # seconds that the encoder was fine-tuned before everything else
+
+    def encoded(self, features: FeatureCache) -> _Bench:
+        """The same corpus with the vectors of an encoder."""
+        docids = features.vectors(self.data.docids)
+        data, plain = (
+            replace(some, vectors=np.vstack([docids, features.vectors(some.queries)]))
+            for some in (self.data, self.plain)
+        )
+        vectors = {form: features.vectors(texts).astype(np.float32) for form, texts in self.asked.items()}
+        return replace(self, features=features, data=data, plain=plain, vectors=vectors)
 
     def model(self, head: str, *, pieces: bool = False, seed: int = 0) -> Nar:
         """An untrained model."""
@@ -132,7 +148,8 @@ class _Bench:
         def evaluate(current: Nar) -> float:
             seconds = sum(row["seconds"] for row in curve)
             now = self.figures(current, COMPOSED_RULE, live=live)
-            curve.append(now | {"at": time.monotonic() - began - seconds, "seconds": now.pop("took")})
+            at = self.tuned + time.monotonic() - began - seconds
+            curve.append(now | {"at": at, "seconds": now.pop("took")})
             return float(len(curve))  # the last one is kept, whatever it is
 
         with tempfile.TemporaryDirectory(dir=self.folder) as home:
@@ -148,16 +165,25 @@ class _Bench:
     @property
     def pooled(self) -> Any:
         """The encoder's vectors of the dev queries."""
-        return self.asked[""][1]
+        return self.vectors[""]
 
     def queries(self, model: Nar, ranker: Ranker, live: bool = False, form: str = "") -> list[Query]:
         """The dev queries, as they are or with a typo."""
-        texts, pooled = self.asked[form]
+        texts, pooled = self.asked[form], self.vectors[form]
         return ranker.queries(texts, x_of(model.eval(), texts, None if live else pooled), pooled)
 
     def ranked(self, ranker: Ranker, queries: Sequence[Query]) -> list[list[str]]:
         """The best documents of each query."""
         return ranker.spread(lambda s: [hit.doc_id for hit in ranker.decode(s, 100)], ranker.slot_scores(queries))
+
+    def dense(self) -> Figures:
+        """MRR@10 and R@100 of each document's best docid vector."""
+        data = self.data
+        assert data.vectors is not None
+        vectors = data.vectors[: len(data.docids)]
+        dense = DocidVectors.build(vectors, data.pair_docid, data.pair_document, len(data.doc_ids))
+        found, _ = dense.search(self.pooled, 100)
+        return self.measured([[data.doc_ids[i] for i in row] for row in found])
 
     def figures(self, model: Nar, rule: ScoreRule, *, live: bool = False, form: str = "") -> Figures:
         """MRR@10 and R@100 by docids alone."""
@@ -195,34 +221,36 @@ def _bench(
     table = build_table(source, vocabulary, folder / "table", spellings=False)
     features = FeatureCache(Encoder.load(MINILM), cache / "features", precision="int8")
     default = Recipe().train
-    plain = _read(source, vocabulary, features, 0, 0.0)
-    data = _read(source, vocabulary, features, default.passages, default.typos if typos is None else typos)
+    plain = TrainingData.read(source, vocabulary)
+    misspelt_docids = default.typos if typos is None else typos
+    data = TrainingData.read(source, vocabulary, passages=default.passages, typos=misspelt_docids)
     dev = read_queries(source, "dev", queries)
     slots = data.default_slots()
     priors = Priors.count(data.token_counts()[:-1], data.tokens.lengths, slots)
-    pooled = features.vectors(dev.texts).astype(np.float32)
     one = Perturbation(typos=1)
     misspelt = [one.apply(text, query) for query, text in zip(dev.ids, dev.texts, strict=True)]
-    asked = {"": (dev.texts, pooled), "typo": (misspelt, features.vectors(misspelt).astype(np.float32))}
-    return _Bench(data, plain, table, features, dev, asked, slots, priors, folder, steps, live_steps)
-
-
-def _read(source: Corpus, vocabulary: Vocabulary, features: FeatureCache, passages: int, typos: float) -> TrainingData:
-    data = TrainingData.read(source, vocabulary, passages=passages, typos=typos)
-    data.vectors = features.vectors(data.docids)
-    if data.queries:
-        data.vectors = np.vstack([data.vectors, features.vectors(data.queries)])
-    return data
+    bench = _Bench(
+        source,
+        data,
+        plain,
+        table,
+        features,
+        dev,
+        {"": dev.texts, "typo": misspelt},
+        {},
+        slots,
+        priors,
+        folder,
+        steps,
+        live_steps,
+    )
+    return bench.encoded(features)
 
 
 def _rows(bench: _Bench, seed: int, rows: Collection[str], note: Callable[..., None]) -> None:
     data = bench.data
     if seed == 0 and "start" in rows:
-        assert data.vectors is not None
-        vectors = data.vectors[: len(data.docids)]
-        dense = DocidVectors.build(vectors, data.pair_docid, data.pair_document, len(data.doc_ids))
-        found, _ = dense.search(bench.pooled, 100)
-        note("dense, zero-shot", bench.measured([[data.doc_ids[i] for i in row] for row in found]))
+        note("dense, zero-shot", bench.dense())
         note("phrases read alone", bench.figures(bench.model("encoder"), COMPOSED_RULE))
         note("solved", bench.figures(bench.model("solved"), COMPOSED_RULE))
     for row, changes in CHANGES.items():
@@ -238,6 +266,23 @@ def _rows(bench: _Bench, seed: int, rows: Collection[str], note: Callable[..., N
                 _slots(bench, model, note)
             if "copy" in rows:
                 note("  with copy", bench.copied(model, live))
+
+
+def _contrast(bench: _Bench, seed: int, steps: int, copy: bool, note: Callable[..., None]) -> None:
+    """The default after its encoder was fine-tuned by contrast."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
+        tuned = Path(folder) / "encoder"
+        tune_encoder(Encoder.load(MINILM), bench.source, bench.data, steps, tuned, seed=seed)
+        bench = replace(bench, tuned=time.monotonic() - began)
+        bench = bench.encoded(FeatureCache(Encoder.load(str(tuned)), None, precision="int8"))
+    note("contrast: dense", bench.dense())
+    note("contrast: solved", bench.figures(bench.model("solved", pieces=True, seed=seed), COMPOSED_RULE))
+    model, curve = bench.trained(seed)
+    note(LABELS["contrast"], bench.figures(model, COMPOSED_RULE), curve)
+    note("  contrast, a typo in every query", bench.figures(model, COMPOSED_RULE, form="typo"))
+    if copy:
+        note("  contrast, with copy", bench.copied(model, live=False))
 
 
 def _slots(bench: _Bench, model: Nar, note: Callable[..., None]) -> None:
@@ -263,17 +308,13 @@ def _slots(bench: _Bench, model: Nar, note: Callable[..., None]) -> None:
     note("  of these: shortlist", bench.measured(bench.ranked(ranker, listed)) | shares)
 
 
-def _tuned_dense(bench: _Bench, source: Corpus, minutes: float, seed: int) -> Figures:
+def _tuned_dense(bench: _Bench, minutes: float, seed: int) -> Figures:
     """Fine-tuned dense retrieval over the same docids; its best weights are chosen on the dev queries themselves."""
     encoder = Encoder.load(MINILM)
-    entries, texts = Entries.read(source, "docids")
+    entries, texts = Entries.read(bench.source, "docids")
     tuning = Tuning(minutes=minutes, seed=seed)
     fine_tune(encoder, bench.data, entries, texts, bench.dev, tuning, folder=bench.folder / "dense")
-    features = FeatureCache(encoder, None, precision="int8")  # as those of every other row
-    vectors = features.vectors(bench.data.docids)
-    dense = DocidVectors.build(vectors, bench.data.pair_docid, bench.data.pair_document, len(bench.data.doc_ids))
-    found, _ = dense.search(features.vectors(bench.dev.texts).astype(np.float32), 100)
-    return bench.measured([[bench.data.doc_ids[i] for i in row] for row in found])
+    return bench.encoded(FeatureCache(encoder, None, precision="int8")).dense()
 
 
 def main(
@@ -285,6 +326,7 @@ def main(
     rows: Annotated[
         str, typer.Option(help="Rows to measure, separated by commas; see the top of the file.")
     ] = ",".join(ROWS),
+    contrast: Annotated[int, typer.Option(help="Steps of 64 pairs by contrast; 0: no such row.")] = 0,
     queries: Annotated[int, typer.Option(help="Dev queries.")] = 1000,
     typos: Annotated[float | None, typer.Option(help="Share of docids that also train with a typo.")] = None,
     dense_minutes: Annotated[float, typer.Option(help="Minutes of fine-tuned dense retrieval; 0: no such row.")] = 0.0,
@@ -299,7 +341,8 @@ def main(
     if unknown := set(wanted) - set(ROWS):
         raise typer.BadParameter(f"there is no row {min(unknown)!r}: the rows are {', '.join(ROWS)}")
     console = Console()
-    results: dict[str, Any] = {"environment": environment(), "steps": steps, "queries": queries, "corpora": {}}
+    results: dict[str, Any] = {"environment": environment(), "steps": steps, "contrast": contrast, "queries": queries}
+    results["corpora"] = {}
     results["dense_minutes"] = dense_minutes
     for corpus in corpora:
         name = Path(corpus).name
@@ -331,8 +374,10 @@ def main(
             results["corpora"][name]["passages"] = len(bench.data.queries) - len(bench.plain.queries)
             for seed in range(first_seed, first_seed + seeds):
                 _rows(bench, seed, wanted, note)
+                if contrast and "contrast" in wanted:
+                    _contrast(bench, seed, contrast, "copy" in wanted, note)
                 if dense_minutes and seed == 0:
-                    note("dense, fine-tuned", _tuned_dense(bench, source, dense_minutes, seed))
+                    note("dense, fine-tuned", _tuned_dense(bench, dense_minutes, seed))
         console.print(_table(name, found))
     if plot:
         draw(results, plot)

@@ -21,6 +21,7 @@ from pixnar.base.progress import quiet_loading
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 _BATCH_PIECES = 2048  # word pieces, padding included, that go through the encoder at once
+_TRAINED_PIECES = 256  # the same while it is trained on a CPU: smaller batches are padded less
 
 
 class Encoder(nn.Module):
@@ -103,6 +104,18 @@ class Encoder(nn.Module):
         weights = mask.unsqueeze(-1).to(torch.float32)
         pooled = (self.states(ids, mask).float() * weights).sum(1) / weights.sum(1).clamp(min=1)
         return nn.functional.normalize(pooled, dim=-1)
+
+    def vectors(self, texts: Sequence[str]) -> Tensor:
+        """One vector of length one per text, with gradients.
+
+        On a CPU texts of like length are encoded together, which takes half the time of one padded batch.
+        """
+        pieces = self.pieces(texts)
+        if self.device.type != "cpu" or not pieces:
+            return self(*self.padded(pieces))  # type: ignore[no-any-return]
+        batches = list(by_length([len(row) for row in pieces], _TRAINED_PIECES))
+        encoded = torch.cat([self(*self.padded([pieces[i] for i in batch])) for batch in batches])
+        return encoded[torch.tensor([i for batch in batches for i in batch]).argsort()]
 
     @torch.inference_mode()
     def embed(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> NDArray[np.float32]:

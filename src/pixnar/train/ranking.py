@@ -103,8 +103,7 @@ class RankingStep:
         """Vectors [B, d] of inputs: through the encoder, or those that were kept."""
         model, data = self.model, self.data
         if live or data.vectors is None:
-            encoder = model.encoder
-            return encoder(*encoder.padded(encoder.pieces([data.text(int(i)) for i in inputs])))  # type: ignore[no-any-return]
+            return model.encoder.vectors([data.text(int(i)) for i in inputs])
         return torch.from_numpy(data.vectors[inputs].astype(np.float32)).to(model.device)
 
     def vectors(self, inputs: Ints, live: bool) -> Tensor:

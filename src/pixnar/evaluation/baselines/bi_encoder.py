@@ -218,7 +218,7 @@ class _TuningRun:
             group["lr"] = tuning.learning_rate * schedule(done, part, tuning.steps, tuning.warmup, "linear")
         if len(inputs) < 2:
             return 0.0
-        left, right = (encoder(*encoder.padded(encoder.pieces(side))) for side in (inputs, targets))
+        left, right = encoder.vectors([*inputs, *targets]).chunk(2)
         near = (left @ right.t() / tuning.temperature).masked_fill(torch.from_numpy(others).to(self.device), -torch.inf)
         loss = nn.functional.cross_entropy(near, torch.arange(len(inputs), device=self.device))
         if not torch.isfinite(loss):
