@@ -434,19 +434,19 @@ def test_a_query_takes_as_many_lists_as_dev_needs(
     tmp_path: Path, corpus: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wish = settings(encoder, train__steps=2, shortlist__learn=True, shortlist__m=6, shortlist__r=20, shortlist__k=0)
-    monkeypatch.setattr("pixnar.pipeline.run._LIST_LOSS", 1.0)  # whatever it loses: the smallest number that is tried
-    monkeypatch.setattr("pixnar.pipeline.run._MOST_LISTED", 1.0)
+    monkeypatch.setattr("pixnar.pipeline.choices._LIST_LOSS", 1.0)  # whatever it loses: the smallest number that is tried
+    monkeypatch.setattr("pixnar.pipeline.choices._MOST_LISTED", 1.0)
     made(corpus, tmp_path / "few", wish)
     few = Index.load(tmp_path / "few").ranker.shortlist
     assert few is not None
     assert few.k == 1
-    monkeypatch.setattr("pixnar.pipeline.run._LISTS", (3, 4))  # times the one that comes to 5 % of so few tokens
+    monkeypatch.setattr("pixnar.pipeline.choices._LISTS", (3, 4))  # times the one that comes to 5 % of so few tokens
     made(corpus, tmp_path / "more", wish)
     more = Index.load(tmp_path / "more").ranker.shortlist
     assert more is not None
     assert more.k == 3
     said: list[str] = []
-    monkeypatch.setattr("pixnar.pipeline.run._LIST_LOSS", -1.0)  # never good enough
+    monkeypatch.setattr("pixnar.pipeline.choices._LIST_LOSS", -1.0)  # never good enough
     made(corpus, tmp_path / "none", wish, say=said.append)
     assert any("every token is scored" in line for line in said)
     whole = Index.load(tmp_path / "none")

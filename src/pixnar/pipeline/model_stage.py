@@ -1,0 +1,277 @@
+"""Model stage: from training data to a trained, calibrated model, made once per fit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pixnar.base.errors import PixnarError
+from pixnar.base.storage import write_json
+from pixnar.evaluation.queries import Queries
+from pixnar.fusion.ngrams import Ngrams
+from pixnar.index.files import (
+    TRAINING,
+)
+from pixnar.model.build import Docids, build_model, calibrate
+from pixnar.model.encoder import Encoder
+from pixnar.model.features import FeatureCache, KnownVectors
+from pixnar.model.nar import Nar, scorer_of
+from pixnar.model.process_group import SINGLE
+from pixnar.model.solve import SolveOptions
+from pixnar.pipeline.context import FitContext
+from pixnar.pipeline.contrast import tune_encoder
+from pixnar.pipeline.estimate import Estimate, estimate
+from pixnar.pipeline.parts import start_rule, x_of
+from pixnar.pipeline.tune import (
+    docid_mrr,
+)
+from pixnar.pipeline.vectors import choose_precision
+from pixnar.recipe import Train
+from pixnar.scoring import Priors
+from pixnar.search import Decoder
+from pixnar.search.ranker import Ranker
+from pixnar.search.units import Units
+from pixnar.table import DocidTable
+from pixnar.train.data import TrainingData
+from pixnar.train.log import plot
+from pixnar.train.loop import Trained, pick_device, train
+
+Floats = NDArray[np.float32]
+
+_CONTRAST_STEP = 2.0  # seconds
+
+
+class ModelStage:
+    """Builds and trains the model of a fit; `features` has the vectors of its encoder afterwards."""
+
+    features: FeatureCache
+
+    def __init__(self, fit: FitContext) -> None:
+        self.fit = fit
+
+    def run(self, data: TrainingData, table: DocidTable, priors: Priors, slots: int, dev: Queries) -> Nar:
+        """Built, trained and calibrated, once."""
+        path = self.fit.model_path
+        known = self.fit.work / "facts.json"
+        if self.fit.world.tell((path / "model.json").exists()):
+            self.fit.report.facts |= json.loads(known.read_bytes()) if known.exists() else {}
+            self.features = self._features(self._encoder(path / "encoder"), data, dev)
+            self._later_vectors(data)
+            return self._whole(path)
+        wish = self.fit.recipe.model
+        encoder = self._encoder(wish.encoder)
+        self.fit.say(f"this fit takes {self._estimate(encoder, data, dev)}; interrupted, the same command resumes it")
+        if self.fit.recipe.train.contrast:
+            encoder = self._contrast(encoder, data)
+        self.features = self._features(encoder, data, dev)
+        options = self.fit.recipe.train
+        docids: KnownVectors | None = None
+        if (wish.slot_design == "mlp" and options.fine_tune < 1) or options.negatives:
+            self._input_vectors(data)
+            if data.vectors is not None:
+                docids = KnownVectors(data.docids, data.vectors)
+        solved = None
+        if wish.head == "solved":
+            if data.vectors is None:
+                self._input_vectors(data)
+            assert data.vectors is not None
+            solved = Docids(
+                tokens=data.cut_tokens(slots),
+                vectors=data.vectors[: len(data.docids)],
+                pieces=self._with_pieces(),
+                options=SolveOptions(ridge=wish.ridge, threads=self.fit.threads),
+                folder=self.fit.work / "solve",
+            )
+        model = build_model(
+            data.vocabulary,
+            self.features,
+            priors,
+            slots=slots,
+            design=wish.slot_design,
+            head=wish.head,
+            bias=wish.bias,
+            hidden=wish.hidden,
+            seed=self.fit.recipe.train.seed,
+            docids=solved,
+            progress=self.fit.progress,
+            group=self.fit.world,
+            known=docids,
+        )
+        trained = self._train(model, data, table, priors, dev)
+        model.eval()
+        if self.fit.world.size == 1:
+            model.cpu()
+        if model.design == "mask" or self.fit.recipe.train.fine_tune:  # the encoder is another now
+            self.features = self._features(model.encoder, data, dev)
+            data.vectors = None
+        self._later_vectors(data)
+        self._calibrate(model, data, dev)
+        self.fit.report.facts |= {"steps": trained.steps, "best_step": trained.best_step, "softmax": trained.softmax}
+        if self.fit.world.first:
+            write_json(known, self.fit.report.facts)
+        model.save_pretrained(path)
+        return model if self.fit.world.size == 1 else self._whole(path)
+
+    def _contrast(self, encoder: Encoder, data: TrainingData) -> Encoder:
+        """The encoder after fine-tuning by contrast, which the first process does for all."""
+        folder, options = self.fit.work / "contrast", self.fit.recipe.train
+        if self.fit.world.first:
+            tune_encoder(
+                encoder,
+                self.fit.corpus,
+                data,
+                options.contrast,
+                folder,
+                seed=options.seed,
+                device=options.device,
+                progress=self.fit.progress,
+                say=self.fit.say,
+            )
+            self.fit.say(f"encoder: fine-tuned by contrast, {options.contrast:,} steps")
+        self.fit.world.wait()
+        return self._encoder(folder)
+
+    def _estimate(self, encoder: Encoder, data: TrainingData, dev: Queries) -> Estimate:
+        """How long the stages from here on take."""
+        body: Any = encoder.body
+        weights = sum(p.numel() for p in body.parameters()) - sum(
+            p.numel() for p in body.get_input_embeddings().parameters()
+        )
+        phrases = 0 if self.fit.recipe.model.head == "solved" and self._with_pieces() else len(data.vocabulary)
+        pieces_of_text = self.fit.recipe.fuse.text_vectors * len(data.doc_ids)  # at most
+        return estimate(
+            self.fit.recipe,
+            docids=len(data.docids),
+            tokens=len(data.tokens.ids),
+            texts=len(data.docids) + len(data.queries) + len(dev) + phrases + pieces_of_text,
+            weights=float(weights),
+            width=encoder.width,
+            minutes=self._train_options(data).minutes + self.fit.recipe.train.contrast * _CONTRAST_STEP / 60,
+            dev=len(dev),
+        )
+
+    def _with_pieces(self) -> bool:
+        """Whether phrases share rows of word pieces: only training by the composed score knows of them."""
+        return self.fit.recipe.model.pieces and self.fit.recipe.scoring.score == "composed"
+
+    def _whole(self, path: Path) -> Nar:
+        """The trained model in the memory of the machine, not of a device; only the first process needs all of it."""
+        return Nar.from_pretrained(path, SINGLE if self.fit.world.first else self.fit.world)
+
+    def _encoder(self, name: str | Path) -> Encoder:
+        encoder = Encoder.load(name, max_pieces=self.fit.recipe.model.max_pieces)
+        if self.fit.world.size > 1:  # each encodes its share of the texts
+            encoder.to(self.fit.world.device(pick_device(self.fit.recipe.train.device)))
+        return encoder
+
+    def _features(self, encoder: Encoder, data: TrainingData, dev: Queries) -> FeatureCache:
+        """Vectors of texts; their precision is chosen once, with the encoder as it comes."""
+        folder, note = self.fit.cache / "features", self.fit.work / "vectors.json"
+        if self.fit.world.first and "vectors" not in self.fit.report.facts:
+            if note.exists():
+                chosen = json.loads(note.read_bytes())
+            else:
+                wish, phrases = self.fit.recipe.model.vectors, len(data.vocabulary)
+                chosen = choose_precision(encoder, folder, wish, data, dev, phrases, self.fit.say, self.fit.threads)
+                write_json(note, chosen)
+            self.fit.report.facts["vectors"] = chosen
+        precision = self.fit.world.tell(self.fit.report.facts["vectors"]["precision"] if self.fit.world.first else "")
+        return FeatureCache(encoder, folder, precision=precision, threads=self.fit.threads)
+
+    def _later_vectors(self, data: TrainingData) -> None:
+        """What the shortlist and dense fusion need, by the encoder as it is after training."""
+        listed = self.fit.recipe.shortlist.learn and self.fit.recipe.model.slot_design == "mlp"
+        if data.vectors is None and (listed or self.fit.recipe.fuse.dense):
+            self._input_vectors(data)
+
+    def _input_vectors(self, data: TrainingData) -> None:
+        if self.fit.world.size > 1:
+            path = self.fit.work / "inputs.vectors"
+            kinds = (data.docids, data.queries)
+            data.vectors = self.features.mapped(kinds, path, self.fit.world, self.fit.progress, "encoding docids")
+            return
+        vectors = self.features.vectors(data.docids, self.fit.progress, "encoding docids")
+        if data.queries:
+            vectors = np.vstack(
+                [vectors, self.features.vectors(data.queries, self.fit.progress, "encoding queries and passages")]
+            )
+        data.vectors = vectors
+
+    def _train(self, model: Nar, data: TrainingData, table: DocidTable, priors: Priors, dev: Queries) -> Trained:
+        options = self._train_options(data)
+        some = dev.first(options.dev_queries) if options.dev_queries else dev.first(0)
+        rule = start_rule(self.fit.recipe)
+        frozen = model.design == "mlp" and not options.fine_tune
+        pooled = None
+        if frozen and len(some) and self.fit.world.first:
+            pooled = self.features.vectors(some.texts).astype(np.float32)
+
+        decoder: Decoder | None = None  # of the first check; a scorer has a copy of the rows, and is not kept
+
+        def evaluate(current: Nar) -> float:
+            nonlocal decoder
+            x = x_of(current, some.texts, pooled)
+            scorer = scorer_of(current, priors, rule)
+            ranker = Ranker(table, scorer, Ngrams(data.vocabulary), Units.of([]), made=decoder)
+            if rule.score != "composed":  # there the factors of docids change with the rows
+                decoder = ranker.decoder
+            return docid_mrr(ranker, ranker.queries(some.texts, x, x[:, 0]), some.relevant)
+
+        home = self.fit.work / "training"
+        trained = train(
+            model,
+            data,
+            options,
+            rule,
+            priors,
+            folder=home,
+            evaluate=evaluate if len(some) else None,
+            progress=self.fit.progress,
+        )
+        if not self.fit.world.first:
+            return trained
+        kept = self.fit.folder / TRAINING
+        kept.mkdir(exist_ok=True)
+        shutil.copyfile(home / "log.jsonl", kept / "log.jsonl")
+        if (home / "tensorboard").is_dir():
+            shutil.copytree(home / "tensorboard", kept / "tensorboard", dirs_exist_ok=True)
+        try:
+            plot(home, kept / "loss.png")
+        except PixnarError as error:
+            self.fit.say(str(error))
+        ended = " (early: dev no longer improved)" if trained.stopped_early else ""
+        self.fit.say(
+            f"training: {trained.steps:,} steps{ended}, softmax {trained.softmax}, kept step {trained.best_step:,}"
+        )
+        return trained
+
+    def _train_options(self, data: TrainingData) -> Train:
+        """The recipe's, with a time limit by the size of the corpus where it has no limit."""
+        options = self.fit.recipe.train
+        if options.minutes or options.steps or options.epochs:
+            return options
+        return replace(options, minutes=default_minutes(len(data.docids) + len(data.queries)))
+
+    def _calibrate(self, model: Nar, data: TrainingData, dev: Queries) -> None:
+        """Measure log Z per slot on dev, or on docids where there is no dev split."""
+        texts = (dev.texts or data.docids)[:256]
+        x = model.slot_vectors(texts)
+        before = model.log_z.cpu().clone()
+        left = calibrate(model, self.fit.world.tell_array(x))
+        raw = np.abs(left + model.log_z.cpu().numpy() - before.numpy())[:, 1:].mean()
+        self.fit.report.facts |= {"log_z_abs": float(raw), "log_z_abs_calibrated": float(np.abs(left[:, 1:]).mean())}
+
+
+def default_minutes(inputs: int) -> float:
+    """How long to train where the recipe sets no limit: a few passes over all inputs, docids and queries.
+
+    >>> [default_minutes(n) for n in (20_000, 500_000, 10_000_000)]
+    [2.0, 20.5, 60.0]
+    """
+    return min(60.0, max(2.0, 0.5 + inputs / 25_000))
