@@ -15,6 +15,7 @@ from pixnar.index import Index
 from pixnar.model.encoder import Encoder
 from pixnar.pipeline import fit
 from pixnar.pipeline.contrast import tune_encoder
+from pixnar.pipeline.model_stage import contrast_steps
 from pixnar.recipe import Recipe, override
 from pixnar.train.data import read_inputs
 from tests.helpers.fit_corpora import WORDS, settings, write_small
@@ -74,3 +75,22 @@ def test_a_fit_serves_the_tuned_encoder_and_resumes(home: Path, tmp_path: Path) 
     served = Index.load(tmp_path / "index").encoder.query_vectors(texts)[1]
     assert np.allclose(served, tuned.embed(texts), atol=1e-4)
     assert not np.allclose(served, Encoder.load(home / "encoder").embed(texts), atol=1e-4)
+
+
+@pytest.mark.parametrize(("docids", "steps"), [(4, 2), (1, 0)])
+def test_the_default_goes_by_the_size_of_the_corpus(home: Path, tmp_path: Path, docids: int, steps: int) -> None:
+    """A step for 250 docids, and none where hardly any document has two texts."""
+    write_small(tmp_path / "corpus", 500 // docids, docids, splits=("dev",))
+    said: list[str] = []
+    changes = settings(home / "encoder", train__steps=1, train__contrast="auto", train__passages=0)
+    recipe = override(Recipe(), changes)
+    fit(tmp_path / "corpus", tmp_path / "index", recipe, cache=tmp_path / "cache", say=said.append)
+    found = [line for line in said if "by contrast" in line]
+    assert found == ([f"encoder: fine-tuned by contrast, {steps} steps"] if steps else [])
+    assert not (tmp_path / "index" / "work").exists()
+
+
+def test_contrast_is_part_of_the_training_time() -> None:
+    assert contrast_steps(1_000_000, 1.0, 10.0) == 240  # 40 % of ten minutes
+    assert contrast_steps(1_000_000, 8.0, 10.0) == 30  # an encoder with eight times the weights
+    assert contrast_steps(1_000_000, 1.0, 0.0) == 800

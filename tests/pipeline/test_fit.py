@@ -434,7 +434,9 @@ def test_a_query_takes_as_many_lists_as_dev_needs(
     tmp_path: Path, corpus: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wish = settings(encoder, train__steps=2, shortlist__learn=True, shortlist__m=6, shortlist__r=20, shortlist__k=0)
-    monkeypatch.setattr("pixnar.pipeline.choices._LIST_LOSS", 1.0)  # whatever it loses: the smallest number that is tried
+    monkeypatch.setattr(
+        "pixnar.pipeline.choices._LIST_LOSS", 1.0
+    )  # whatever it loses: the smallest number that is tried
     monkeypatch.setattr("pixnar.pipeline.choices._MOST_LISTED", 1.0)
     made(corpus, tmp_path / "few", wish)
     few = Index.load(tmp_path / "few").ranker.shortlist

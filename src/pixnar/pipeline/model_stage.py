@@ -44,7 +44,12 @@ from pixnar.train.loop import Trained, pick_device, train
 
 Floats = NDArray[np.float32]
 
-_CONTRAST_STEP = 2.0  # seconds
+CONTRAST = "contrast"  # folder of the fine-tuned encoder
+_CONTRAST_STEP = 1.0  # seconds on a core, of MiniLM and short texts
+_MINILM = 11e6  # weights of MiniLM beside its embeddings
+_DOCIDS_PER_STEP, _MOST_STEPS = 250, 800  # of contrast
+_PAIRED = 0.1  # of the documents must have two texts
+_CONTRAST_SHARE = 0.4  # of the training time, at most
 
 
 class ModelStage:
@@ -66,11 +71,14 @@ class ModelStage:
             return self._whole(path)
         wish = self.fit.recipe.model
         encoder = self._encoder(wish.encoder)
-        self.fit.say(f"this fit takes {self._estimate(encoder, data, dev)}; interrupted, the same command resumes it")
-        if self.fit.recipe.train.contrast:
-            encoder = self._contrast(encoder, data)
+        steps, options = self._plan(encoder, data)
+        minutes = options.minutes + steps * _CONTRAST_STEP * _weights(encoder) / _MINILM / 60
+        self.fit.say(
+            f"this fit takes {self._estimate(encoder, data, dev, minutes)}; interrupted, the same command resumes it"
+        )
+        if steps:
+            encoder = self._contrast(encoder, data, steps)
         self.features = self._features(encoder, data, dev)
-        options = self.fit.recipe.train
         docids: KnownVectors | None = None
         if (wish.slot_design == "mlp" and options.fine_tune < 1) or options.negatives:
             self._input_vectors(data)
@@ -103,7 +111,7 @@ class ModelStage:
             group=self.fit.world,
             known=docids,
         )
-        trained = self._train(model, data, table, priors, dev)
+        trained = self._train(model, data, options, table, priors, dev)
         model.eval()
         if self.fit.world.size == 1:
             model.cpu()
@@ -118,31 +126,47 @@ class ModelStage:
         model.save_pretrained(path)
         return model if self.fit.world.size == 1 else self._whole(path)
 
-    def _contrast(self, encoder: Encoder, data: TrainingData) -> Encoder:
+    def _plan(self, encoder: Encoder, data: TrainingData) -> tuple[int, Train]:
+        """Steps of contrast, and the training options with the time that is left for them."""
+        recipe, options, wanted = self.fit.recipe, self._limited(data), self.fit.recipe.train.contrast
+        if isinstance(wanted, int):
+            return wanted, options
+        ours = recipe.scoring.score == "composed" and recipe.model.head == "solved"
+        if not ours or data.paired_share() < _PAIRED:
+            return 0, options
+        seconds = _CONTRAST_STEP * _weights(encoder) / _MINILM
+        steps = contrast_steps(len(data.docids), seconds, options.minutes)
+        left = options.minutes and options.minutes - steps * seconds / 60
+        return steps, replace(options, minutes=left)
+
+    def _limited(self, data: TrainingData) -> Train:
+        """The recipe's options, with a time limit by the size of the corpus where they have no limit."""
+        options = self.fit.recipe.train
+        if options.minutes or options.steps or options.epochs:
+            return options
+        return replace(options, minutes=default_minutes(len(data.docids) + len(data.queries)))
+
+    def _contrast(self, encoder: Encoder, data: TrainingData, steps: int) -> Encoder:
         """The encoder after fine-tuning by contrast, which the first process does for all."""
-        folder, options = self.fit.work / "contrast", self.fit.recipe.train
+        folder, options = self.fit.work / CONTRAST, self.fit.recipe.train
         if self.fit.world.first:
             tune_encoder(
                 encoder,
                 self.fit.corpus,
                 data,
-                options.contrast,
+                steps,
                 folder,
                 seed=options.seed,
                 device=options.device,
                 progress=self.fit.progress,
                 say=self.fit.say,
             )
-            self.fit.say(f"encoder: fine-tuned by contrast, {options.contrast:,} steps")
+            self.fit.say(f"encoder: fine-tuned by contrast, {steps:,} steps")
         self.fit.world.wait()
         return self._encoder(folder)
 
-    def _estimate(self, encoder: Encoder, data: TrainingData, dev: Queries) -> Estimate:
-        """How long the stages from here on take."""
-        body: Any = encoder.body
-        weights = sum(p.numel() for p in body.parameters()) - sum(
-            p.numel() for p in body.get_input_embeddings().parameters()
-        )
+    def _estimate(self, encoder: Encoder, data: TrainingData, dev: Queries, minutes: float) -> Estimate:
+        """How long the stages from here on take, with so many minutes of training."""
         phrases = 0 if self.fit.recipe.model.head == "solved" and self._with_pieces() else len(data.vocabulary)
         pieces_of_text = self.fit.recipe.fuse.text_vectors * len(data.doc_ids)  # at most
         return estimate(
@@ -150,9 +174,9 @@ class ModelStage:
             docids=len(data.docids),
             tokens=len(data.tokens.ids),
             texts=len(data.docids) + len(data.queries) + len(dev) + phrases + pieces_of_text,
-            weights=float(weights),
+            weights=_weights(encoder),
             width=encoder.width,
-            minutes=self._train_options(data).minutes + self.fit.recipe.train.contrast * _CONTRAST_STEP / 60,
+            minutes=minutes,
             dev=len(dev),
         )
 
@@ -172,7 +196,9 @@ class ModelStage:
 
     def _features(self, encoder: Encoder, data: TrainingData, dev: Queries) -> FeatureCache:
         """Vectors of texts; their precision is chosen once, with the encoder as it comes."""
-        folder, note = self.fit.cache / "features", self.fit.work / "vectors.json"
+        shared = self.fit.cache / "features"
+        tuned = (self.fit.work / CONTRAST).exists()
+        folder, note = self.fit.work / "features" if tuned else shared, self.fit.work / "vectors.json"
         if self.fit.world.first and "vectors" not in self.fit.report.facts:
             if note.exists():
                 chosen = json.loads(note.read_bytes())
@@ -203,8 +229,9 @@ class ModelStage:
             )
         data.vectors = vectors
 
-    def _train(self, model: Nar, data: TrainingData, table: DocidTable, priors: Priors, dev: Queries) -> Trained:
-        options = self._train_options(data)
+    def _train(
+        self, model: Nar, data: TrainingData, options: Train, table: DocidTable, priors: Priors, dev: Queries
+    ) -> Trained:
         some = dev.first(options.dev_queries) if options.dev_queries else dev.first(0)
         rule = start_rule(self.fit.recipe)
         frozen = model.design == "mlp" and not options.fine_tune
@@ -251,13 +278,6 @@ class ModelStage:
         )
         return trained
 
-    def _train_options(self, data: TrainingData) -> Train:
-        """The recipe's, with a time limit by the size of the corpus where it has no limit."""
-        options = self.fit.recipe.train
-        if options.minutes or options.steps or options.epochs:
-            return options
-        return replace(options, minutes=default_minutes(len(data.docids) + len(data.queries)))
-
     def _calibrate(self, model: Nar, data: TrainingData, dev: Queries) -> None:
         """Measure log Z per slot on dev, or on docids where there is no dev split."""
         texts = (dev.texts or data.docids)[:256]
@@ -275,3 +295,20 @@ def default_minutes(inputs: int) -> float:
     [2.0, 20.5, 60.0]
     """
     return min(60.0, max(2.0, 0.5 + inputs / 25_000))
+
+
+def contrast_steps(docids: int, seconds: float, minutes: float) -> int:
+    """Steps of contrast for so many docids, where a step takes so many seconds; `minutes` of training 0: no limit.
+
+    >>> [contrast_steps(n, 1.0, 60.0) for n in (200, 20_000, 500_000)], contrast_steps(20_000, 1.0, 2.0)
+    ([0, 80, 800], 48)
+    """
+    steps = min(docids // _DOCIDS_PER_STEP, _MOST_STEPS)
+    return min(steps, int(_CONTRAST_SHARE * 60 * minutes / seconds)) if minutes else steps
+
+
+def _weights(encoder: Encoder) -> float:
+    """Weights of an encoder beside its embeddings, which cost no time."""
+    body: Any = encoder.body
+    embeddings = body.get_input_embeddings()
+    return float(sum(p.numel() for p in body.parameters()) - sum(p.numel() for p in embeddings.parameters()))

@@ -22,6 +22,7 @@ PAPER = Recipe(
         softmax="full",
         optimizer="adam",
         fine_tune=1.0,
+        contrast=0,
         passages=0,
         per_document=20,
         self_share=0.0,  # "map to other pseudo queries asked of the same passage"

@@ -64,6 +64,11 @@ class TrainingInputs:
         inputs = np.concatenate([self.pair_docid, len(self.docids) + self.query_index])
         return inputs, np.concatenate([self.pair_document, self.query_document])
 
+    def paired_share(self) -> float:
+        """The share of documents that have two texts or more: docids, train queries or passages."""
+        texts = np.bincount(self.names()[1], minlength=len(self.doc_ids))
+        return float((texts > 1).mean()) if len(texts) else 0.0
+
     def own_docids(self, inputs: Ints) -> Ints:
         """The docid that each input is, or misspells; -1: none."""
         before = len(self.docids)
