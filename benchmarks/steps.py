@@ -9,7 +9,8 @@ Rows: `ranked` solved rows trained by ranking documents · `pieces` with rows of
 mined again by the model · `passages` with sentences of the text as inputs, where there is text · `slots` with l1 and
 l3 beside it, the default · `lists` order, slots and shortlist of that model · `dense-teacher`, `hybrid-teacher` the
 default distilled from a teacher · `live` the default with the encoder fine-tuned at the end · `contrast` the encoder
-fine-tuned by contrast first, then everything as in the default · `copy` the default and `contrast` with a copy term.
+fine-tuned by contrast first, then everything as in the default · `contrast-teacher` the same distilled from the tuned
+encoder's vectors · `copy` the default and `contrast` with a copy term.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ LABELS = {
     "hybrid-teacher": "  distilled, hybrid teacher",
     "live": "  encoder fine-tuned",
     "contrast": "contrast first, then the default",
+    "contrast-teacher": "  contrast, distilled, dense teacher",
 }
 _NO_SLOTS: dict[str, Any] = {"l1": 0.0, "l2": 0.0, "l3": 0.0}
 CHANGES: dict[str, dict[str, Any]] = {
@@ -80,7 +82,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "hybrid-teacher": {"teacher": 0.3, "taught_by": "hybrid"},
     "live": {"live": True},
 }
-ROWS = ("start", *CHANGES, "lists", "contrast", "copy")
+ROWS = ("start", *CHANGES, "lists", "contrast", "contrast-teacher", "copy")
 COPIES = (0.0, 0.02, 0.05, 0.1, 0.2)
 Figures = dict[str, float]
 
@@ -268,7 +270,7 @@ def _rows(bench: _Bench, seed: int, rows: Collection[str], note: Callable[..., N
                 note("  with copy", bench.copied(model, live))
 
 
-def _contrast(bench: _Bench, seed: int, steps: int, copy: bool, note: Callable[..., None]) -> None:
+def _contrast(bench: _Bench, seed: int, steps: int, rows: Collection[str], note: Callable[..., None]) -> None:
     """The default after its encoder was fine-tuned by contrast."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
@@ -281,8 +283,11 @@ def _contrast(bench: _Bench, seed: int, steps: int, copy: bool, note: Callable[.
     model, curve = bench.trained(seed)
     note(LABELS["contrast"], bench.figures(model, COMPOSED_RULE), curve)
     note("  contrast, a typo in every query", bench.figures(model, COMPOSED_RULE, form="typo"))
-    if copy:
+    if "copy" in rows:
         note("  contrast, with copy", bench.copied(model, live=False))
+    if "contrast-teacher" in rows:
+        model, curve = bench.trained(seed, teacher=0.3, taught_by="dense")
+        note(LABELS["contrast-teacher"], bench.figures(model, COMPOSED_RULE), curve)
 
 
 def _slots(bench: _Bench, model: Nar, note: Callable[..., None]) -> None:
@@ -375,7 +380,7 @@ def main(
             for seed in range(first_seed, first_seed + seeds):
                 _rows(bench, seed, wanted, note)
                 if contrast and "contrast" in wanted:
-                    _contrast(bench, seed, contrast, "copy" in wanted, note)
+                    _contrast(bench, seed, contrast, wanted, note)
                 if dense_minutes and seed == 0:
                     note("dense, fine-tuned", _tuned_dense(bench, dense_minutes, seed))
         console.print(_table(name, found))
