@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -67,6 +68,32 @@ def test_search_finds_a_docid_by_its_own_words(home: Path) -> None:
     done = pixnar("verify", home / "index")
     assert "is sound" in done.stdout
     fails("cannot use the device", "search", home / "index", "balin", "--device", "nonsense")
+
+
+def test_an_explanation_fits_80_columns_and_its_scores_add_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    row = json.loads((home / "corpus/docids.jsonl").read_text().splitlines()[9])
+    shown = pixnar("search", home / "index", row["docid"], "balin", "demor", "--explain", "-k", "5").stdout
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    hits = [line.split() for line in lines if re.match(r" {1,2}\d+ +-?\d+\.\d{3}  d\d\d$", line)]
+    sums = [line.split()[-1] for line in lines if line.startswith("       sum ")]
+    assert len(hits) == len(sums) == 5
+    assert sums == [score for _, score, _ in hits]
+    parts = [line.split() for line in lines if re.match(r" {7}\w+ +\S+ × \S+ / \S+ = ", line)]
+    assert len(parts) >= 10  # of five hits at least two sources each
+    for _, value, _, weight, _, scale, _, score, *_ in parts:
+        assert float(value) * float(weight) / float(scale) == pytest.approx(float(score), abs=0.01, rel=0.01)
+    added = [
+        sum(float(part[7]) for part in parts[i : i + len(parts) // 5]) for i in range(0, len(parts), len(parts) // 5)
+    ]
+    assert added == pytest.approx([float(score) for score in sums], abs=0.004)
+    docids = re.findall(r"(\S+) = \(([^()]*)\)(?: × (\S+))?(?: / (\S+))?", " ".join(shown.split()))
+    assert len(docids) > 5
+    for score, terms, factor, divisor in docids:
+        total = sum(float(term.split()[-1]) for term in terms.split(" + "))
+        total = total * float(factor or 1) / float(divisor or 1)
+        assert total == pytest.approx(float(score), abs=0.005, rel=0.001)
 
 
 def test_words_need_no_quotes_and_titles_are_shown(home: Path) -> None:
