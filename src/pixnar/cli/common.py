@@ -96,6 +96,13 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="One setting of the recipe, e.g. --set train.batch=64; repeatable."),
 ]
+IdColumn = Annotated[str | None, typer.Option("--id", help="Of a table: the column with ids.")]
+TitleColumn = Annotated[str | None, typer.Option("--title", help="Of a table: the column with titles.")]
+TextColumn = Annotated[str | None, typer.Option("--text", help="Of a table: the column with texts.")]
+NameColumns = Annotated[
+    str | None,
+    typer.Option("--names", help="Of a table: columns with names, separated by commas; cells by ';' or '|'."),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output.")]
 
 
