@@ -28,7 +28,9 @@ def small_vocabulary() -> None:
 def test_the_benchmark_measures_every_method(folder: Path) -> None:
     out = folder / "out.json"
     decode._build(folder / "generated-3000.docids", folder / "generated-3000.json", 3000)
-    results = decode.run([3000], queries=6, candidates=200, ks=(5,), beams=(10,), repeats=1, folder=folder, out=out)
+    results = decode.run(
+        [3000], queries=6, candidates=200, k=(5,), beams=(10,), repeats=1, folder=folder, json_file=out
+    )
     assert json.loads(out.read_text()) == results
     methods = {(cell["mode"], cell["method"]) for cell in results["cells"]}
     assert len(methods) == 3 * 4 + 1

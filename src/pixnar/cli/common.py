@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -134,6 +134,13 @@ def group(name: str, help: str, cls: type[TyperGroup] = Group) -> App:
     return commands
 
 
+def command_of(function: Callable[..., Any], name: str) -> Any:
+    """The command that a function declares by its parameters, apart from all others."""
+    alone = App(**_SETTINGS)
+    alone.command(name)(function)
+    return typer.main.get_command(alone)
+
+
 def check_ray(ray: bool, workers: int | None, address: str | None) -> None:
     """Refuse options about Ray where there is none."""
     for option, given in (("--workers", workers), ("--ray-address", address)):
@@ -141,12 +148,35 @@ def check_ray(ray: bool, workers: int | None, address: str | None) -> None:
             raise typer.BadParameter(f"{option} means nothing without --ray: add it, or leave {option} out")
 
 
-def numbers(text: str, option: str) -> list[int]:
-    """A list of numbers, separated by commas; an empty text is an empty list."""
+def number(help: str, least: int = 1) -> Any:
+    """An option that takes a whole number, 5e6 as well as 5000000."""
+
+    def parse(text: str | int) -> int:
+        found = _parsed(str(text), least)
+        if len(found) != 1:
+            raise typer.BadParameter(f"{text!r} is not one number: write e.g. 5e6")
+        return found[0]
+
+    return typer.Option(parser=parse, metavar="N", help=help)
+
+
+def numbers(help: str, *names: str, least: int = 1) -> Any:
+    """An option that takes whole numbers, separated by commas: 1e6,1e7; an empty text is an empty list."""
+
+    def parse(text: str | Sequence[int]) -> Sequence[int]:
+        return _parsed(text, least) if isinstance(text, str) else text
+
+    return typer.Option(*names, parser=parse, metavar="N,N,…", help=help)
+
+
+def _parsed(text: str, least: int) -> list[int]:
     try:
-        return [int(part) for part in text.split(",")] if text.strip() else []
-    except ValueError as error:
-        raise typer.BadParameter(f"{option} {text!r} is no list of numbers: write e.g. 32768,131072") from error
+        found = [int(float(part)) for part in text.split(",")] if text.strip() else []
+    except (ValueError, OverflowError) as error:
+        raise typer.BadParameter(f"{text!r} is not a list of numbers: write e.g. 32768,1e6") from error
+    if min(found, default=least) < least:
+        raise typer.BadParameter(f"{text!r}: give numbers of {least} or more")
+    return found
 
 
 def tell_skipped(skipped: Skipped) -> None:

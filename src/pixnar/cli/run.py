@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         _fail(f"{error.format_message()} (see {command} --help)")
     if code == _STOPPED:
         print("pixnar: stopped; no half-written file is left", file=sys.stderr)
-    sys.exit(code or 0)
+    sys.exit(code if isinstance(code, int) else 0)  # a benchmark returns its figures
 
 
 def _fail(message: str) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -16,9 +17,9 @@ from pixnar.cli.search import IndexPath
 def shortlist(
     index: IndexPath,
     corpus: Annotated[str, typer.Argument(help="The corpus it was built from: dev judges.")],
-    m: Annotated[str, typer.Option(help="Numbers of lists to learn, separated by commas; empty: by size.")] = "",
-    r: Annotated[str, typer.Option(help="Lengths of lists to try; empty: by the size of the vocabulary.")] = "",
-    k: Annotated[str, typer.Option(help="Numbers of lists a query takes.")] = "1,3,5,10",
+    m: Annotated[Sequence[int], numbers("Numbers of lists to learn, separated by commas; none: by size.")] = (),
+    r: Annotated[Sequence[int], numbers("Lengths of lists to try; none: by the size of the vocabulary.")] = (),
+    k: Annotated[Sequence[int], numbers("Numbers of lists a query takes.")] = (1, 3, 5, 10),
     minutes: Annotated[float, typer.Option(help="Time for learning the lists of each m.")] = 2.0,
     queries: Annotated[int, typer.Option(help="Dev queries to ask.", min=1)] = 300,
     plot: Annotated[Path | None, typer.Option(help="Also draw recall and MRR against size to this PNG.")] = None,
@@ -30,19 +31,13 @@ def shortlist(
     """
     from pixnar.pipeline.sweep import sweep_index
 
-    def sizes(text: str, option: str) -> list[int]:
-        found = numbers(text, option)
-        if min(found, default=1) < 1:
-            raise typer.BadParameter(f"{option} {text!r}: give numbers of 1 or more")
-        return found
-
     with show_progress() as progress:
         rows = sweep_index(
             index,
             corpus,
-            ms=sizes(m, "--m"),
-            rs=sizes(r, "--r"),
-            ks=sizes(k, "--k"),
+            ms=m,
+            rs=r,
+            ks=k,
             minutes=minutes,
             queries=queries,
             plot=plot,
