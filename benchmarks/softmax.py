@@ -55,7 +55,7 @@ def run(
     seed: Annotated[int, typer.Option(help="Of synthetic heads and of clusters.")] = 0,
     m: Annotated[int, typer.Option(help="Lists of a synthetic shortlist.", min=1)] = 4096,
     r: Annotated[int, typer.Option(help="Tokens of such a list.", min=1)] = 20_000,
-    k: Annotated[int, typer.Option("-k", "--k", help="Lists that a query takes.", min=1)] = 5,
+    k: Annotated[int, typer.Option("--k", help="Lists that a query takes.", min=1)] = 5,
     json_file: JsonFile = None,
     plot: Annotated[Path | None, typer.Option(help="Draw quality or agreement against latency to this PNG.")] = None,
 ) -> dict[str, Any]:

@@ -265,6 +265,7 @@ def test_a_benchmark_says_in_the_list_what_it_says_itself() -> None:
     fails("No such option", "bench", "decode", "--nothing")
     fails("is not one number", "bench", "opening", "--tokens", "1,2")
     fails("give numbers of 1 or more", "bench", "decode", "--docids", "0")
+    fails("give it a file, not -", "bench", "decode", "--json", "-")
     fails("--index and --corpus belong together", "bench", "softmax", "--corpus", "x", "--tokens", "")
 
 
@@ -276,6 +277,18 @@ def test_listing_the_benchmarks_imports_none() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_common_options_mean_the_same_everywhere() -> None:
+    helps: dict[str, set[str]] = {"--json": set(), "--threads": set()}
+    for path, command in commands(typer.main.get_command(app)):
+        for param in command.params:
+            assert "--out" not in param.opts, path
+            assert ("-o" in param.opts) == ("--output" in param.opts), path
+            for name in helps.keys() & set(param.opts):
+                helps[name].add(str(param.help))
+    assert len(helps["--json"]) == 1
+    assert helps["--threads"] == {"Worker threads; 0 = all cores."}
 
 
 def test_flags_have_no_type() -> None:

@@ -50,16 +50,19 @@ def test_fit_tells_what_it_did(home: Path) -> None:
     assert not (home / "index/work").exists()
 
 
-def test_search_finds_a_docid_by_its_own_words(home: Path) -> None:
+def test_search_finds_a_docid_by_its_own_words(home: Path, tmp_path: Path) -> None:
     row = json.loads((home / "corpus/docids.jsonl").read_text().splitlines()[9])
-    done = pixnar("search", home / "index", row["docid"], "-k", "3", "--json")
+    done = pixnar("search", home / "index", row["docid"], "-k", "3", "--json", "-")
     assert done.returncode == 0, done.stderr
     hits = json.loads(done.stdout)["hits"]
     assert len(hits) == 3
     assert hits[0]["doc_id"] == row["_id"]
+    both = pixnar("search", home / "index", row["docid"], "-k", "3", "--json", tmp_path / "hits.json")
+    assert json.loads((tmp_path / "hits.json").read_text())["hits"] == hits
+    assert len(both.stdout.splitlines()) == 3
     plain = pixnar("search", home / "index", row["docid"], "-k", "3", "--full")
     assert row["_id"] in plain.stdout.splitlines()[0]
-    explained = json.loads(pixnar("search", home / "index", row["docid"], "--explain", "--json").stdout)
+    explained = json.loads(pixnar("search", home / "index", row["docid"], "--explain", "--json", "-").stdout)
     assert explained["hits"][0]["sources"]["docids"] > 0
     assert explained["own"]
     shown = pixnar("search", home / "index", row["docid"], "--explain").stdout
@@ -119,7 +122,7 @@ def test_recipes_by_name_and_by_path(home: Path, tmp_path: Path) -> None:
 
 
 def test_where_restricts(home: Path) -> None:
-    done = pixnar("search", home / "index", "balin mor", "--where", 'country = "fr"', "-k", "50", "--json")
+    done = pixnar("search", home / "index", "balin mor", "--where", 'country = "fr"', "-k", "50", "--json", "-")
     found = {hit["doc_id"] for hit in json.loads(done.stdout)["hits"]}
     assert found == {f"d{i:02}" for i in range(50) if i % 3 == 1}
 
@@ -219,9 +222,9 @@ def test_the_beam_is_reachable(home: Path, tmp_path: Path) -> None:
     exact, narrow, wide = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("exact", "narrow", "wide"))
     assert (narrow["beam"], wide["beam"], exact.get("beam")) == (3, 1000, None)
     assert narrow["figures"]["R@100"] < wide["figures"]["R@100"] == exact["figures"]["R@100"] == 1
-    hits = json.loads(pixnar("search", index, "balin mor", "--beam", "3", "-k", "20", "--json").stdout)["hits"]
+    hits = json.loads(pixnar("search", index, "balin mor", "--beam", "3", "-k", "20", "--json", "-").stdout)["hits"]
     assert 0 < len(hits) <= 4  # one of the three docids may name two documents
-    explained = json.loads(pixnar("search", index, "balin mor", "--beam", "3", "--explain", "--json").stdout)
+    explained = json.loads(pixnar("search", index, "balin mor", "--beam", "3", "--explain", "--json", "-").stdout)
     assert explained["beam"] == 3
     fails("'--beam'", "search", index, "balin", "--beam", "-1")
     fails("--beam ranks by docids alone", "evaluate", index, corpus, "--beam", "5", "--sources", "evidence")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from pixnar.cli.common import Command, command_of, group
+import typer
+
+from pixnar.cli.common import STANDARD_OUTPUT, Command, command_of, group
 
 commands = group("bench", "Run a benchmark against the usual alternatives.")
 
@@ -32,7 +34,10 @@ class Benchmark(Command):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Parse the arguments as the benchmark declares them."""
-        return self.load().make_context(info_name, args, parent, **extra)
+        context = self.load().make_context(info_name, args, parent, **extra)
+        if context.params.get("json_file") == STANDARD_OUTPUT:
+            raise typer.BadParameter("a benchmark writes --json after every measurement: give it a file, not -")
+        return context
 
 
 def _stub() -> None:

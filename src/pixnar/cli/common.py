@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -77,9 +80,23 @@ class App(typer.Typer):
         return super().command(name, **{"cls": Command, "rich_help_panel": panel} | options)
 
 
+STANDARD_OUTPUT = Path("-")  # as a file for JSON
+
+
+def _json_alone(context: typer.Context, path: Path | None) -> Path | None:
+    """Keep standard output free for JSON that goes there."""
+    if path == STANDARD_OUTPUT:
+        context.with_resource(redirect_stdout(io.StringIO()))
+    return path
+
+
 app = App(cls=_Pixnar, **_SETTINGS)
 
 Threads = Annotated[int, typer.Option(help="Worker threads; 0 = all cores.", min=0)]
+SearchThreads = Annotated[
+    int,
+    typer.Option(help="Worker threads; 0 = all cores.", min=0, callback=lambda count: count or os.cpu_count() or 1),
+]
 Ray = Annotated[bool, typer.Option("--ray", help="Work in shards with Ray (extra scale); the same result.")]
 RayWorkers = Annotated[
     int | None, typer.Option("--workers", help="With --ray: jobs at a time; default all processors.", min=1)
@@ -88,7 +105,14 @@ RayAddress = Annotated[
     str | None, typer.Option("--ray-address", help="With --ray: a cluster that runs; default one started here.")
 ]
 SkipBadRows = Annotated[bool, typer.Option("--skip-bad-rows", help="Skip bad rows and report how many.")]
-JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.")]
+JsonFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--json",
+        help="Also write the result to this file as JSON; - : to standard output, and nothing else.",
+        callback=_json_alone,
+    ),
+]
 Cache = Annotated[
     Path | None, typer.Option(help="Folder that caches vectors of texts between runs; default: the user's cache.")
 ]
@@ -186,7 +210,9 @@ def tell_skipped(skipped: Skipped) -> None:
 
 
 def write_json(path: Path | None, content: dict[str, Any]) -> None:
-    """Write what a command found, if a file for it was given."""
-    if path is not None:
+    """Write what a command found, if a file for it was given; `-` is standard output."""
+    if path == STANDARD_OUTPUT:
+        print(json.dumps(content, indent=1, ensure_ascii=False), file=sys.__stdout__)
+    elif path is not None:
         with atomic_write(path) as file:
             file.write(json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n")

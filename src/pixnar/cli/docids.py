@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pixnar.base.progress import show_progress
-from pixnar.cli.common import JsonFile, Overwrite, SkipBadRows, app, tell_skipped, write_json
+from pixnar.cli.common import JsonFile, Overwrite, SkipBadRows, Threads, app, tell_skipped, write_json
 
 
 @app.command("docids")
@@ -51,7 +51,7 @@ def docids(
     ] = 0,
     skip_bad_rows: SkipBadRows = False,
     overwrite: Overwrite = False,
-    threads: Annotated[int, typer.Option(help="Worker threads of the model; 0 = all cores.", min=0)] = 0,
+    threads: Threads = 0,
     json_file: JsonFile = None,
 ) -> None:
     """Make docids for a corpus that has text but no docids.jsonl.

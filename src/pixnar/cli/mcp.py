@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pixnar.cli.common import app
+from pixnar.cli.common import SearchThreads, app
 from pixnar.cli.search import IndexPath, Sources
 
 
@@ -16,7 +16,7 @@ def mcp(
     index: IndexPath,
     name: Annotated[str, typer.Option(help="What the server calls itself.")] = "pixnar",
     sources: Sources = "all",
-    threads: Annotated[int, typer.Option(help="Worker threads.", min=1)] = 2,
+    threads: SearchThreads = 2,
 ) -> None:
     """Serve an index to an assistant over MCP, on standard input and output.
 

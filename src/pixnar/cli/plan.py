@@ -42,7 +42,7 @@ def plan(
     docids: Annotated[float | None, typer.Option(help="Docids of the corpus, e.g. 170e6.")] = None,
     vocab: Annotated[
         float | None,
-        typer.Option(help="Tokens of the vocabulary, e.g. 5e6; of a CORPUS: at most so many, default as in a fit."),
+        typer.Option(help="Tokens of the vocabulary, e.g. 5e6; of a CORPUS counted for a fit with default settings."),
     ] = None,
     width: Annotated[int, typer.Option(help="Numbers per row: the width of the encoder.", min=1)] = 384,
     documents: Annotated[

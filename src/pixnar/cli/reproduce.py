@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pixnar.base.progress import show_progress
-from pixnar.cli.common import Cache, Settings, SkipBadRows, app
+from pixnar.cli.common import Cache, SearchThreads, Settings, SkipBadRows, app
 
 
 @app.command("reproduce")
@@ -53,7 +53,7 @@ def reproduce(
     settings: Settings = None,
     cache: Cache = None,
     skip_bad_rows: SkipBadRows = False,
-    threads: Annotated[int, typer.Option(help="Worker threads.", min=1)] = 2,
+    threads: SearchThreads = 2,
 ) -> None:
     """Make the paper's tables on your corpus: Markdown, JSON and pictures.
 

@@ -27,7 +27,7 @@ def search_batch(
     index: IndexPath,
     queries: Annotated[Path, typer.Argument(help='Lines of {"_id": "q1", "text": "…"}, plain or .gz.')],
     out: Annotated[
-        Path, typer.Option("-o", "--out", help="Table to write: .parquet, .jsonl, or .trec for a TREC run.")
+        Path, typer.Option("-o", "--output", help="Table to write: .parquet, .jsonl, or .trec for a TREC run.")
     ],
     k: Annotated[int, typer.Option("-k", help="Documents wanted for each query.", min=1, max=10_000)] = 10,
     where: Annotated[

@@ -14,7 +14,7 @@ from pixnar.cli.search import IndexPath
 @app.command("shard")
 def shard(
     index: IndexPath,
-    out: Annotated[Path, typer.Option("-o", "--out", help="Folder to write the parts to.")],
+    out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write the parts to.")],
     parts: Annotated[int, typer.Option(help="How many parts.", min=1)] = 2,
     overwrite: Overwrite = False,
     threads: Threads = 0,
