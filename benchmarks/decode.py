@@ -164,7 +164,7 @@ def _methods(
     for mode in ("strict", "floor", "floor, any order"):
         floor = _native.Floor(None if mode == "strict" else maker.floor)
         levels = _native.Levels(table, floor, slots, 0)
-        shelf = _native.Shelf(table, levels, None, None)
+        space = _native.SearchSpace(table, levels, None, None)
         order = _ORDERS["any" if "any" in mode else "slots"]
 
         def answer(
@@ -172,11 +172,11 @@ def _methods(
             k: int,
             engine: str = "auto",
             width: int = 0,
-            shelf: _native.Shelf = shelf,
+            space: _native.SearchSpace = space,
             floor: _native.Floor = floor,
             order: int = order,
         ) -> Ids:
-            found = shelf.decode(
+            found = space.decode(
                 floor,
                 scores.tokens,
                 scores.scores,

@@ -32,7 +32,7 @@ struct Answer {
     uint64_t work = 0;
 };
 
-Answer decode(const Shelf& shelf, const Floor& floor, std::span<const uint32_t> by_floor, const SlotScores& scores,
+Answer decode(const SearchSpace& space, const Floor& floor, std::span<const uint32_t> by_floor, const SlotScores& scores,
               const Wish& wish);
 
 }  // namespace pixnar
