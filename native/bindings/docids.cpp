@@ -167,11 +167,11 @@ class HeldSpace {
         {
             nb::gil_scoped_release released;
             for (const uint64_t word : space.allowed) space.allowed_count += static_cast<uint64_t>(std::popcount(word));
-            const Wish wish{k,       static_cast<Order>(order), length_norm, static_cast<Engine>(engine), work_limit, documents,
+            const DecodeOptions options{k,       static_cast<Order>(order), length_norm, static_cast<Engine>(engine), work_limit, documents,
                             top, beam_width};
-            const auto by_floor = wish.engine == Engine::beam ? floor.by_floor() : std::span<const uint32_t>{};
+            const auto by_floor = options.engine == Engine::beam ? floor.by_floor() : std::span<const uint32_t>{};
             answer = pixnar::decode(space, floor.floor, by_floor,
-                                    {view(tokens), view(scores), view(offsets), view(ends), dense}, wish);
+                                    {view(tokens), view(scores), view(offsets), view(ends), dense}, options);
             for (const Hit& hit : answer.hits) {
                 segments.push_back(hit.place.segment);
                 rows.push_back(hit.place.row);

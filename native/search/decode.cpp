@@ -32,42 +32,42 @@ Engine choose(const DocidTable& table, const Query& query) {
 }  // namespace
 
 Answer decode(const SearchSpace& space, const Floor& floor, std::span<const uint32_t> by_floor, const SlotScores& scores,
-              const Wish& wish) {
+              const DecodeOptions& options) {
     const uint32_t vocabulary = space.segments.front().table->vocabulary();
     if (!floor.strict() && floor.values.size() != vocabulary)
         throw std::invalid_argument("the floor has " + std::to_string(floor.values.size()) + " values, the vocabulary " +
                                     std::to_string(vocabulary) + " tokens");
-    Query query(scores, floor, vocabulary, wish.order, wish.length_norm);
+    Query query(scores, floor, vocabulary, options.order, options.length_norm);
     const Scorer scorer(space, query, floor);
-    const auto collector = wish.documents ? collect_documents(space, scorer, wish.k, wish.top) : collect_docids(space, wish.k);
+    const auto collector = options.documents ? collect_documents(space, scorer, options.k, options.top) : collect_docids(space, options.k);
     Answer answer;
-    Effort effort{wish.work_limit};
+    Effort effort{options.work_limit};
     const bool indexed = std::all_of(space.segments.begin(), space.segments.end(),
                                      [](const Segment& segment) { return segment.table->indexed(); });
-    if (!indexed && (wish.engine == Engine::inverted || (wish.documents && (wish.top != 1 || wish.work_limit != 0))))
+    if (!indexed && (options.engine == Engine::inverted || (options.documents && (options.top != 1 || options.work_limit != 0))))
         throw std::invalid_argument("this table was built without its index: build it again with one");
-    if (wish.engine == Engine::enumerate && (!space.filtered || !indexed))
+    if (options.engine == Engine::enumerate && (!space.filtered || !indexed))
         throw std::invalid_argument("enumerate goes through the documents a filter allows: give a filter, and a table with its index");
-    answer.engine = wish.engine;
+    answer.engine = options.engine;
     const bool few_allowed = space.filtered && indexed && space.allowed_count <= space.documents / 64 + 16;
-    if (wish.engine == Engine::beam) {
-        if (wish.order == Order::assigned) throw std::invalid_argument("the beam knows the orders slots and any");
-        beam(space, query, scorer, *collector, wish.beam_width, by_floor);
+    if (options.engine == Engine::beam) {
+        if (options.order == Order::assigned) throw std::invalid_argument("the beam knows the orders slots and any");
+        beam(space, query, scorer, *collector, options.beam_width, by_floor);
         answer.exact = false;
         answer.bound = answer.gap = std::numeric_limits<double>::infinity();
-    } else if (wish.engine == Engine::enumerate || (wish.engine == Engine::automatic && few_allowed)) {
+    } else if (options.engine == Engine::enumerate || (options.engine == Engine::automatic && few_allowed)) {
         answer.engine = Engine::enumerate;
         enumerate_allowed(space, scorer, *collector, effort);
-    } else if (wish.engine == Engine::accumulate || (wish.engine == Engine::automatic && wish.documents && wish.top != 1 &&
-                                                     wish.work_limit == 0 && can_accumulate(space, query, floor))) {
-        if (!wish.documents || wish.top == 1 || wish.work_limit != 0 || !can_accumulate(space, query, floor))
+    } else if (options.engine == Engine::accumulate || (options.engine == Engine::automatic && options.documents && options.top != 1 &&
+                                                     options.work_limit == 0 && can_accumulate(space, query, floor))) {
+        if (!options.documents || options.top == 1 || options.work_limit != 0 || !can_accumulate(space, query, floor))
             throw std::invalid_argument("accumulate is for documents by several docids, in any order, with floors and ends "
                                         "of 0, without a work limit");
         answer.engine = Engine::accumulate;
-        accumulate(space, scorer, *collector, wish.k, effort);
+        accumulate(space, scorer, *collector, options.k, effort);
     } else {
         for (uint32_t s = 0; s < space.segments.size(); ++s) {
-            const Engine engine = wish.engine == Engine::automatic ? choose(*space.segments[s].table, query) : wish.engine;
+            const Engine engine = options.engine == Engine::automatic ? choose(*space.segments[s].table, query) : options.engine;
             if (s == 0) answer.engine = engine;
             SegmentView segment(query, scorer, *collector, s);
             if (engine == Engine::brute_force) brute_force(segment, effort);

@@ -12,7 +12,7 @@ enum class Engine { automatic, brute_force, best_first, inverted, enumerate, acc
 
 const char* name_of(Engine engine);
 
-struct Wish {
+struct DecodeOptions {
     size_t k = 10;
     Order order = Order::slots;
     double length_norm = 0;
@@ -33,6 +33,6 @@ struct Answer {
 };
 
 Answer decode(const SearchSpace& space, const Floor& floor, std::span<const uint32_t> by_floor, const SlotScores& scores,
-              const Wish& wish);
+              const DecodeOptions& options);
 
 }  // namespace pixnar

@@ -143,12 +143,12 @@ inline bool decode_all(const DocidTable& table, const DocidTable* added, Random&
         if ((engine == Engine::inverted || engine == Engine::enumerate) && !indexed) continue;
         if (engine == Engine::enumerate && !space.filtered) continue;
         for (const bool documents : {false, true}) {
-            Wish wish{1 + size_t{random.below(60)}, static_cast<Order>(random.below(engine == Engine::beam ? 2 : 3)),
+            DecodeOptions options{1 + size_t{random.below(60)}, static_cast<Order>(random.below(engine == Engine::beam ? 2 : 3)),
                       random.below(3) * 0.5, engine, random.one_in(4) ? 1 + random.below(300) : 0, documents,
                       indexed ? random.below(4) : 1, 1 + size_t{random.below(20)}};
-            if (documents && !indexed) wish.work_limit = 0;  // refused: true scores need the index
-            const Answer answer = decode(space, floor, by_floor, asked, wish);
-            good &= answer.hits.size() <= wish.k;
+            if (documents && !indexed) options.work_limit = 0;  // refused: true scores need the index
+            const Answer answer = decode(space, floor, by_floor, asked, options);
+            good &= answer.hits.size() <= options.k;
             for (const Hit& hit : answer.hits) {
                 good &= hit.place.segment < space.segments.size();
                 good &= hit.place.row < space.segments[hit.place.segment].table->rows();

@@ -38,8 +38,8 @@ class Case {
     const std::vector<Found>& found() const { return found_; }
 
     Answer ask(Engine engine, size_t k, uint64_t limit = 0) const {
-        Wish wish{k, order_, length_norm_, engine, limit, false, 1, 0};
-        return decode(ready_.space, ready_.floor, ready_.by_floor, arrays_.view(), wish);
+        DecodeOptions options{k, order_, length_norm_, engine, limit, false, 1, 0};
+        return decode(ready_.space, ready_.floor, ready_.by_floor, arrays_.view(), options);
     }
 
     void check_docids(Engine engine, size_t k) const {
@@ -303,10 +303,10 @@ void test_errors() {
     Asked asked = random_query(random, *stock, {3, 5, FloorKind::strict, true});
     const Ready ready(*stock, {}, 3);
     const AskedArrays arrays(asked);
-    const auto with = [&](auto change, Wish wish = {}) {
+    const auto with = [&](auto change, DecodeOptions options = {}) {
         SlotScores scores = arrays.view();
         change(scores);
-        return decode(ready.space, ready.floor, ready.by_floor, scores, wish);
+        return decode(ready.space, ready.floor, ready.by_floor, scores, options);
     };
     const auto same = [](SlotScores&) {};
     with(same);
@@ -337,7 +337,7 @@ void test_errors() {
     CHECK_THROWS(std::invalid_argument, "give a filter", with(same, {10, Order::slots, 0, Engine::enumerate}));
     CHECK_THROWS(std::invalid_argument, "the beam knows", with(same, {10, Order::assigned, 0, Engine::beam}));
     CHECK_THROWS(std::invalid_argument, "the floor has 3 values",
-                 decode(ready.space, Floor({1, 2, 3}), {}, arrays.view(), Wish{}));
+                 decode(ready.space, Floor({1, 2, 3}), {}, arrays.view(), DecodeOptions{}));
 
     const std::vector<uint8_t> classes(stock->table->rows(), 7);
     std::vector<float> values(Factors::kinds, 2.0f);
@@ -375,26 +375,26 @@ void test_threads() {
     Ready ready(*stock, asked.floor, 5, scaling);
     ready.filter([](uint32_t document) { return document % 3 != 0; });
     const AskedArrays arrays(asked);
-    std::vector<Wish> wishes;
+    std::vector<DecodeOptions> choices;
     for (const Engine engine : {Engine::brute_force, Engine::best_first, Engine::inverted, Engine::enumerate, Engine::beam})
         for (const Order order : {Order::slots, Order::any})
-            for (const bool documents : {false, true}) wishes.push_back({25, order, 0.5, engine, 0, documents, 3, 10});
-    const auto ask = [&](const Wish& wish) {
+            for (const bool documents : {false, true}) choices.push_back({25, order, 0.5, engine, 0, documents, 3, 10});
+    const auto ask = [&](const DecodeOptions& options) {
         std::vector<std::tuple<uint32_t, uint32_t, uint32_t, double>> hits;
-        for (const Hit& hit : decode(ready.space, ready.floor, ready.by_floor, arrays.view(), wish).hits)
+        for (const Hit& hit : decode(ready.space, ready.floor, ready.by_floor, arrays.view(), options).hits)
             hits.emplace_back(hit.place.segment, hit.place.row, hit.document, hit.score);
         return hits;
     };
-    std::vector<decltype(ask(wishes[0]))> alone;
-    for (const Wish& wish : wishes) alone.push_back(ask(wish));
+    std::vector<decltype(ask(choices[0]))> alone;
+    for (const DecodeOptions& options : choices) alone.push_back(ask(options));
     CHECK(!alone[0].empty());
     std::atomic<uint32_t> wrong{0};
     std::vector<std::thread> threads;
     for (size_t thread = 0; thread < 4; ++thread)
         threads.emplace_back([&, thread] {
-            for (size_t i = 0; i < 2 * wishes.size(); ++i) {
-                const size_t w = (i * 7 + thread * 5) % wishes.size();
-                wrong += ask(wishes[w]) != alone[w];
+            for (size_t i = 0; i < 2 * choices.size(); ++i) {
+                const size_t w = (i * 7 + thread * 5) % choices.size();
+                wrong += ask(choices[w]) != alone[w];
             }
         });
     for (std::thread& thread : threads) thread.join();
