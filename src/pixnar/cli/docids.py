@@ -65,7 +65,7 @@ def docids(
     """
     from pixnar.corpus import open_corpus
     from pixnar.docid_generation import DEFAULT, MODEL, Doc2QueryOptions, DocidOptions, make_docids
-    from pixnar.docid_generation.target import target_of
+    from pixnar.docid_generation.options import target_of
 
     given = [name.strip() for text in sources or [] for name in text.split(",") if name.strip()]
     if model and MODEL not in given:
