@@ -9,7 +9,6 @@ after it.
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import shutil
@@ -17,15 +16,16 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
 from pixnar import _native
-from pixnar.base.storage import atomic_write
+from pixnar.cli.common import JsonFile, number, write_json
 from pixnar.corpus import Document
 from pixnar.documents.documents import write_documents
 from pixnar.evaluation.environment import environment, resident_mb
@@ -62,22 +62,23 @@ _QUERY = "bamor stapol in 1999, how to grishun"
 
 
 def run(
-    *,
-    tokens: int = 5_000_000,
-    docids: int = 10_000_000,
-    documents: int = 1_000_000,
-    dimensions: int = 384,
-    lists: int = PAPER[0],
-    list_length: int = PAPER[1],
-    repeats: int = 3,
-    seed: int = 0,
-    folder: Path | None = None,
-    encoder_of: Path | None = None,
-    out: Path | None = None,
-    console: Console | None = None,
+    tokens: Annotated[int, number("Tokens of the synthetic index.")] = 5_000_000,
+    docids: Annotated[int, number("Docids of the synthetic index.")] = 10_000_000,
+    documents: Annotated[int, number("Documents they name.")] = 1_000_000,
+    dimensions: Annotated[int, typer.Option(help="Numbers per row.", min=1)] = 384,
+    lists: Annotated[int, typer.Option(help="Lists of the shortlist.", min=1)] = PAPER[0],
+    list_length: Annotated[int, typer.Option(help="Tokens of a list.", min=1)] = PAPER[1],
+    repeats: Annotated[int, typer.Option(help="Warm openings; the best counts.", min=1)] = 3,
+    seed: Annotated[int, typer.Option(help="Of the synthetic index.")] = 0,
+    encoder_of: Annotated[Path | None, typer.Option(help="Lend the encoder of this index, to open all of one.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Keep the synthetic index here and reuse it.")] = None,
+    json_file: JsonFile = None,
 ) -> dict[str, Any]:
-    """Measure, print a table, and write all figures to `out`; the index stays in `folder` if one is given."""
-    console = console or Console()
+    """Opening a large index: how long it takes, cold and warm, and how much memory.
+
+    [bold]pixnar bench opening --tokens 5e6 --docids 1e7[/bold]
+    """
+    console = Console()
     with tempfile.TemporaryDirectory() as scratch:
         lent = None if encoder_of is None else read_note(encoder_of / ENCODER)
         slots, dimensions = (_SLOTS, dimensions) if lent is None else (lent.slots, lent.width)
@@ -110,9 +111,7 @@ def run(
         "cold": cold,
         "warm": {name: min(one[name] for one in warm) for name in warm[0]},
     }
-    if out is not None:
-        with atomic_write(out) as file:
-            file.write(json.dumps(results, indent=1).encode() + b"\n")
+    write_json(json_file, results)
     console.print(as_table(results))
     return results
 

@@ -17,14 +17,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.table import Table
 
 from pixnar.base.errors import MissingPartError
-from pixnar.base.storage import atomic_write
+from pixnar.cli.common import Cache, JsonFile, write_json
 from pixnar.corpus import Corpus, open_corpus
 from pixnar.evaluation.baselines import build_bm25, build_dense, build_hybrid, describe, open_retriever
 from pixnar.evaluation.environment import environment
@@ -41,6 +42,7 @@ from pixnar.model.features import FeatureCache
 from pixnar.model.nar import Nar, scorer_of
 from pixnar.pipeline.cross import CrossValidation, folds
 from pixnar.pipeline.parts import x_of
+from pixnar.pipeline.run import default_cache
 from pixnar.pipeline.shortlist import make_shortlist
 from pixnar.pipeline.tune import RuleTuner, docid_mrr
 from pixnar.recipe import Recipe, Train
@@ -136,29 +138,32 @@ class _Bench:
 
 
 def run(
-    corpora: Sequence[str],
-    *,
-    steps: int,
-    queries: int = 1000,
-    cache: Path | None = None,
-    size: int = 131072,
-    seed: int = 0,
-    out: Path | None = None,
-    wordpiece: bool = True,
+    corpora: Annotated[list[str], typer.Argument(help="Corpus folders with a dev split.")],
+    steps: Annotated[int, typer.Option(help="Steps of every training run.", min=1)] = 500,
+    queries: Annotated[int, typer.Option(help="Dev queries: a sample of so many.", min=1)] = 1000,
+    size: Annotated[int, typer.Option(help="Most tokens of the phrase vocabulary.", min=512)] = 131072,
+    seed: Annotated[int, typer.Option(help="Of the training runs.")] = 0,
+    cache: Cache = None,
+    wordpiece: Annotated[bool, typer.Option(help="Also word-piece targets at equal steps.")] = True,
+    json_file: JsonFile = None,
 ) -> dict[str, Any]:
-    """Measure all rows on each corpus; what is done is written to `out` after every corpus."""
+    """Measure what each element of the ranking is worth, beside BM25 and dense retrieval.
+
+    The first row is the paper's recipe, and every other adds one element. What is done is written after every corpus.
+
+    [bold]pixnar bench ranking CORPUS --steps 500 --json ranking.json[/bold]
+    """
+    cache = cache or default_cache()
     console = Console()
     results: dict[str, Any] = {"environment": environment(), "steps": steps, "queries": queries, "corpora": {}}
-    if out and out.exists():
-        results["corpora"] = json.loads(out.read_text())["corpora"]
+    if json_file is not None and json_file.exists():
+        results["corpora"] = json.loads(json_file.read_text())["corpora"]
     for corpus in corpora:
         name = Path(corpus).name if Path(corpus).name != "corpus" else "demo"
         with tempfile.TemporaryDirectory() as folder:
             rows, facts = _corpus(corpus, name, steps, queries, cache, size, seed, Path(folder), wordpiece, console)
         results["corpora"][name] = {"steps": steps, "queries": facts.pop("queries"), "facts": facts, "rows": rows}
-        if out:
-            with atomic_write(out) as file:
-                file.write(json.dumps(results, indent=1).encode())
+        write_json(json_file, results)
         console.print(_table(name, rows, facts["ranks by"]))
     return results
 

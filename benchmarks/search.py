@@ -6,22 +6,22 @@ machine does meets them all alike; a query's time is the best of its repeats.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
 from pixnar.base.errors import CorpusError
-from pixnar.base.storage import atomic_write
+from pixnar.cli.common import JsonFile, write_json
 from pixnar.corpus import Corpus, open_corpus
 from pixnar.evaluation.baselines import Bm25Retriever, DenseRetriever, entries
 from pixnar.evaluation.baselines.dense import FLAT, HNSW
@@ -45,32 +45,36 @@ _POINTS = {"p50": (50, 1), "p99": (99, 100), "p99.9": (99.9, 1000)}  # and of ho
 
 
 def run(
-    folder: str,
-    corpus: str,
-    *,
-    wordpiece: str | None = None,
-    queries: int = 1000,
-    repeats: int = 2,
-    k: int = 10,
-    seconds: float = 3.0,
-    rivals: bool = True,
-    out: Path | None = None,
+    index: Annotated[Path, typer.Argument(help="Index to measure.")],
+    corpus: Annotated[str, typer.Argument(help="Its corpus, with a dev split.")],
+    wordpiece: Annotated[
+        Path | None, typer.Option(help="An index with word-piece targets (vocab.kind = wordpiece) to compare with.")
+    ] = None,
+    queries: Annotated[int, typer.Option(help="Dev queries.", min=1)] = 1000,
+    repeats: Annotated[int, typer.Option(help="Times every query is asked; its best time counts.", min=1)] = 2,
+    k: Annotated[int, typer.Option("-k", help="Documents wanted.", min=1)] = 10,
+    seconds: Annotated[float, typer.Option(help="Seconds for each number of callers.", min=0.1)] = 3.0,
+    rivals: Annotated[bool, typer.Option(help="Also BM25 (bm25s) and dense retrieval (faiss).")] = True,
+    json_file: JsonFile = None,
 ) -> dict[str, Any]:
-    """Measure an index on dev queries, beside a word-piece index, BM25 and dense retrieval."""
+    """Whole searches: where the time goes, queries a second, memory, and baselines.
+
+    [bold]pixnar bench search INDEX CORPUS --wordpiece INDEX2 --json search.json[/bold]
+    """
     console = Console()
-    index, source = Index.load(folder, threads=1, warm_up=True), open_corpus(corpus)
+    opened, source = Index.load(index, threads=1, warm_up=True), open_corpus(corpus)
     dev = read_queries(source, "dev", queries)
     if not len(dev):
         raise CorpusError(f"{source.name} has no dev split: give a corpus with judged queries")
     systems: dict[str, Search] = {
-        PIXNAR: lambda text: [hit.id for hit in index.search(text, k)],
-        "pixnar, docids alone": _docids_only(index, k),
+        PIXNAR: lambda text: [hit.id for hit in opened.search(text, k)],
+        "pixnar, docids alone": _docids_only(opened, k),
     }
     for text in dev.texts[:100]:
         systems[PIXNAR](text)
     facts: dict[str, Any] = {"queries": len(dev), "resident_mb": round(resident_mb(), 1), "k": k}
-    facts |= {"tokens": index.rows.count - 1, "slots": index.ranker.scorer.slots}
-    facts |= {"encoder": index.manifest["facts"].get("served", {}).get("encoder")}
+    facts |= {"tokens": opened.rows.count - 1, "slots": opened.ranker.scorer.slots}
+    facts |= {"encoder": opened.manifest["facts"].get("served", {}).get("encoder")}
     if wordpiece is not None:
         clover = Index.load(wordpiece, threads=1, warm_up=True)
         rows = max(CLOVER_ROWS, clover.rows.count)
@@ -78,7 +82,7 @@ def run(
         systems[f"word-pieces, all of {rows:,} rows"] = _clover(clover, rows, k)
     if rivals:
         console.print("indexing for BM25 and dense retrieval")
-        systems |= _rivals(index, source, k)
+        systems |= _rivals(opened, source, k)
     times, found = _times(systems, dev.texts, repeats)
     quality = {name: mrr_at(answers, dev.relevant, 10) for name, answers in found.items()}
     results = {
@@ -86,14 +90,12 @@ def run(
         "facts": facts,
         "mrr10": quality,
         "latency_ms": times,
-        "stages_us": _stages(index, dev.texts, repeats, k),
+        "stages_us": _stages(opened, dev.texts, repeats, k),
         "queries_per_second": {
             callers: _rate(systems[PIXNAR], dev.texts, callers, seconds) for callers in (1, 2, 4, 8, 16)
         },
     }
-    if out:
-        with atomic_write(out) as file:
-            file.write(json.dumps(results, indent=1).encode() + b"\n")
+    write_json(json_file, results)
     _show(console, results)
     return results
 

@@ -13,12 +13,14 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from pixnar.benchmarks.http_client import Connection, Reply, get, post
 from pixnar.benchmarks.serve_process import ServeProcess, spread
 from rich.console import Console
 
+from pixnar.cli.common import JsonFile, write_json
 from pixnar.corpus import open_corpus
 from pixnar.evaluation.environment import environment
 from pixnar.evaluation.queries import read_queries
@@ -147,24 +149,33 @@ async def overloaded(
 
 
 def run(
-    folder: Path, corpus: str, *, seconds: float = 10.0, soak: float = 30.0, queries: int = 500, seed: int = 0
+    index: Annotated[Path, typer.Argument(help="Index to serve.")],
+    corpus: Annotated[str, typer.Argument(help="Its corpus, with a dev split.")],
+    seconds: Annotated[float, typer.Option(help="Seconds for each number of clients.", min=0.1)] = 10.0,
+    soak: Annotated[float, typer.Option(help="Seconds of twice what the machine can hold; 0 = none.", min=0)] = 30.0,
+    queries: Annotated[int, typer.Option(help="Dev queries that are asked again and again.", min=1)] = 500,
+    seed: Annotated[int, typer.Option(help="Of the order of requests.", min=0)] = 0,
+    json_file: JsonFile = None,
 ) -> dict[str, Any]:
-    """Throughput at 1, 4 and 16 clients, with the encoder and without; then twice what the machine can hold."""
+    """Requests over HTTP: how many a second at 1, 4 and 16 clients, and what an overload does.
+
+    [bold]pixnar bench serve INDEX CORPUS --soak 600 --json serve.json[/bold]
+    """
     console = Console(highlight=False)
     texts = read_queries(open_corpus(corpus), "dev", queries).texts
-    index = Index.load(folder, threads=1, warm_up=True)
-    mix = Mix(index, texts, seed)
+    mix = Mix(Index.load(index, threads=1, warm_up=True), texts, seed)
     plain = [get("/search", q=text, k=10) for text in texts]
     found: dict[str, Any] = {"environment": environment(), "rounds": []}
     for label, cache in (("with the encoder", "0"), ("vectors remembered", str(10 * queries))):
-        with ServeProcess(folder, "--no-access-log", "--wait-ms", _UNHURRIED, "--cache", cache) as server:
+        with ServeProcess(index, "--no-access-log", "--wait-ms", _UNHURRIED, "--cache", cache) as server:
             asyncio.run(closed(server, plain, 4, min(seconds, 3.0 if cache == "0" else 10.0)))
             for clients in CLIENTS:
                 told = asyncio.run(closed(server, plain, clients, seconds))
                 found["rounds"].append({"encoder": label, **told})
                 console.print(f"{label}, {clients} clients: {told['per_second']} a second, {told['ms']} ms")
     if soak:
-        found["soak"] = _soak(console, folder, mix, seconds, soak)
+        found["soak"] = _soak(console, index, mix, seconds, soak)
+    write_json(json_file, found)
     return found
 
 

@@ -13,13 +13,15 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.table import Table
 
 from pixnar.base.storage import atomic_write
+from pixnar.cli.common import JsonFile, Threads, numbers, write_json
 from pixnar.corpus import open_corpus
 from pixnar.evaluation.environment import environment, resident_mb
 from pixnar.fusion.lexical import DocumentEvidence
@@ -38,20 +40,30 @@ Cell = dict[str, Any]
 
 
 def run(
-    docids: Sequence[int],
-    tokens: Sequence[int],
-    documents: Sequence[int],
-    *,
-    size: int = 131_072,
-    threads: int = 1,
-    repeats: int = 2,
-    folder: Path | None = None,
-    out: Path | None = None,
-    plot: Path | None = None,
-    console: Console | None = None,
+    docids: Annotated[Sequence[int], numbers("Numbers of docids, separated by commas.")] = (
+        250_000,
+        500_000,
+        1_000_000,
+        2_000_000,
+    ),
+    tokens: Annotated[Sequence[int], numbers("Sizes of the vocabulary at the most docids.")] = (
+        30_000,
+        100_000,
+        300_000,
+    ),
+    documents: Annotated[Sequence[int], numbers("Numbers of documents with a text.")] = (50_000, 100_000, 200_000),
+    size: Annotated[int, typer.Option(help="Size of the vocabulary elsewhere.", min=512)] = 131_072,
+    repeats: Annotated[int, typer.Option(help="Times every cell is measured; the best counts.", min=1)] = 2,
+    threads: Threads = 1,
+    folder: Annotated[Path | None, typer.Option(help="Keep the generated corpora here and reuse them.")] = None,
+    json_file: JsonFile = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the figures and their laws to this PNG.")] = None,
 ) -> dict[str, Any]:
-    """Measure each stage at each size, the best of some runs; print, draw, and write all of it to `out`."""
-    console = console or Console()
+    """How time, memory and disk of a build grow with docids, tokens and documents.
+
+    [bold]pixnar bench slopes --docids 1e6,2e6,4e6,8e6 --json slopes.json --plot slopes.png[/bold]
+    """
+    console = Console()
     results: dict[str, Any] = {
         "environment": environment("numpy"),
         "settings": {"size": size, "threads": threads, "repeats": repeats, "docids_per_document": DOCIDS_PER_DOCUMENT},
@@ -79,9 +91,7 @@ def run(
             cell |= {name: min(one[name] for one in tries) for name in _MEASURED if name in tries[0]}
             results["cells"].append(cell)
             results["slopes"] = slopes(results["cells"])
-            if out is not None:
-                with atomic_write(out) as file:
-                    file.write(json.dumps(results, indent=1).encode() + b"\n")
+            write_json(json_file, results)
     console.width = max(console.width, 110)
     console.print(as_table(results))
     if plot is not None:

@@ -8,17 +8,19 @@ so that whatever else the machine does meets them all; a query's time is the bes
 
 from __future__ import annotations
 
-import json
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.table import Table
 
 from pixnar.base.errors import CorpusError, MissingExtraError
 from pixnar.base.storage import atomic_write
+from pixnar.cli.common import JsonFile, numbers, write_json
 from pixnar.corpus import open_corpus
 from pixnar.evaluation.environment import environment
 from pixnar.evaluation.metrics import summary
@@ -39,36 +41,45 @@ from .softmax_synthetic import SyntheticHead
 
 
 def run(
-    indexes: Sequence[tuple[str, str]],
-    sizes: Sequence[tuple[int, int]],
-    *,
-    best: int = 1000,
-    queries: int = 200,
-    slots: int = 8,
-    repeats: int = 3,
-    seed: int = 0,
-    m: int = 4096,
-    r: int = 20_000,
-    k: int = 5,
-    out: Path | None = None,
-    plot: Path | None = None,
+    index: Annotated[Path | None, typer.Option(help="A trained index, for quality; needs --corpus.")] = None,
+    corpus: Annotated[str | None, typer.Option(help="The corpus of the index: its dev split judges.")] = None,
+    tokens: Annotated[Sequence[int], numbers('Sizes of synthetic heads, separated by commas; "": none.')] = (
+        128_000,
+        1_000_000,
+    ),
+    widths: Annotated[Sequence[int], numbers("Numbers per row of synthetic heads, separated by commas.")] = (384,),
+    best: Annotated[int, typer.Option(help="Best tokens wanted in each slot.", min=1)] = 1000,
+    queries: Annotated[int, typer.Option(help="Queries.", min=1)] = 100,
+    slots: Annotated[int, typer.Option(help="Slots of a query of a synthetic head.", min=1, max=32)] = 8,
+    repeats: Annotated[int, typer.Option(help="Times every query is asked; its best time counts.", min=1)] = 3,
+    seed: Annotated[int, typer.Option(help="Of synthetic heads and of clusters.")] = 0,
+    m: Annotated[int, typer.Option(help="Lists of a synthetic shortlist.", min=1)] = 4096,
+    r: Annotated[int, typer.Option(help="Tokens of such a list.", min=1)] = 20_000,
+    k: Annotated[int, typer.Option("--k", help="Lists that a query takes.", min=1)] = 5,
+    json_file: JsonFile = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw quality or agreement against latency to this PNG.")] = None,
 ) -> dict[str, Any]:
-    """Measure on trained indexes (folder, corpus) and on synthetic heads (tokens, width)."""
+    """The paper's Table 4: full softmax, SVD-softmax, HiRE, clusters and the learned shortlist.
+
+    [bold]pixnar bench softmax --index INDEX --corpus CORPUS --tokens ""[/bold]  quality and latency of a trained index
+
+    [bold]pixnar bench softmax --tokens 5e6 --widths 768[/bold]  latency and memory, as large as the paper's
+    """
+    if (index is None) != (corpus is None):
+        raise typer.BadParameter("--index and --corpus belong together: give both, or neither")
     console = Console()
     results: dict[str, Any] = {"environment": environment("numpy"), "best": best, "indexes": {}, "synthetic": {}}
 
     def keep(part: str, name: str, rows: dict[str, Any]) -> None:
         results[part][name] = rows
         console.print(_table(name, rows["methods"]))
-        if out:
-            with atomic_write(out) as file:
-                file.write(json.dumps(results, indent=1).encode() + b"\n")
+        write_json(json_file, results)
 
-    for folder, corpus in indexes:
-        keep("indexes", Path(folder).name, trained(folder, corpus, best, queries, repeats, seed, console.print))
-    for tokens, width in sizes:
-        name = f"{tokens:,} x {width}"
-        rows = synthetic(tokens, width, best, queries, slots, repeats, seed, (m, r, k), console.print)
+    if index is not None and corpus is not None:
+        keep("indexes", index.name, trained(str(index), corpus, best, queries, repeats, seed, console.print))
+    for size, width in itertools.product(tokens, widths):
+        name = f"{size:,} x {width}"
+        rows = synthetic(size, width, best, queries, slots, repeats, seed, (m, r, k), console.print)
         keep("synthetic", name, rows)
     if plot:
         draw(results["indexes"] | results["synthetic"], plot)

@@ -18,9 +18,10 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 import xxhash
 from rich.console import Console
 from rich.table import Table
@@ -28,9 +29,10 @@ from rich.table import Table
 from pixnar.base.errors import PixnarError
 from pixnar.base.normalize import normalize
 from pixnar.base.storage import atomic_write
+from pixnar.cli.common import JsonFile, Threads, numbers
 from pixnar.corpus import docid_texts
 from pixnar.evaluation.environment import environment
-from pixnar.vocab.phrases import Punctuation
+from pixnar.vocab.phrases import PUNCTUATION
 
 from .generate import generate_docids
 
@@ -117,54 +119,57 @@ class Prepared:
 
 
 def run(
-    corpora: Sequence[str | os.PathLike[str]] = (),
-    *,
-    sizes: Sequence[int] = (32_768, 131_072),
-    generated: int = 0,
-    generated_size: int = 1_000_000,
-    threads: int = 0,
-    min_counts: Sequence[int | None] = (None,),
-    punctuation: Sequence[Punctuation] = ("leading",),
-    rivals: bool = True,
-    methods: Sequence[str] | None = None,
-    out: str | os.PathLike[str] | None = None,
-    time_limit: float = 3600.0,
-    fresh: bool = False,
-    seed: int = 0,
-    console: Console | None = None,
+    corpora: Annotated[list[str] | None, typer.Argument(help="Corpus folders or docid files.")] = None,
+    sizes: Annotated[Sequence[int], numbers("Vocabulary sizes, separated by commas.")] = (32_768, 131_072),
+    min_counts: Annotated[
+        Sequence[int], numbers("min-counts to try, separated by commas; 0 = the default.", least=0)
+    ] = (0,),
+    punctuation: Annotated[str, typer.Option(help="Forms of --punctuation to try, separated by commas.")] = "leading",
+    generated: Annotated[int, typer.Option(help="Also this many generated docids.", min=0)] = 0,
+    generated_size: Annotated[int, typer.Option(help="Vocabulary size for the generated docids.")] = 1_000_000,
+    rivals: Annotated[bool, typer.Option(help="Also BPE, Unigram and sentencepiece, on the corpora.")] = True,
+    methods: Annotated[str, typer.Option(help="Only these methods, separated by commas.")] = "",
+    time_limit: Annotated[float, typer.Option(help="Seconds that building, or encoding, may take.")] = 1800.0,
+    seed: Annotated[int, typer.Option(help="Chooses the generated docids.")] = 0,
+    threads: Threads = 0,
+    json_file: JsonFile = None,
+    markdown: Annotated[Path | None, typer.Option(help="Also write the table as Markdown to this file.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what the JSON file has already.")] = False,
 ) -> Results:
-    """Measure every method at every size on every corpus, and print the table.
+    """Compare vocabulary builders: time, memory, tokens per docid, encoding speed.
 
-    `corpora` are corpus folders or text files; `generated` adds that many synthetic docids, on which only our own
-    builder runs, at `generated_size` (the rivals need tens of gigabytes there). `min_counts` gives our builder one row
-    each, None being its default, and on the corpora `punctuation` gives one each for that option. `methods` overrides
-    the choice of methods. `time_limit` is in seconds and holds for building and for encoding alike. With
-    `out`, cells are kept there and reused unless `fresh`; the version of our own builder is its commit, so after a
-    change that is not committed ask for `fresh`.
+    The JSON file keeps every cell, and a cell that is there is reused; the version of our own builder is its commit,
+    so after a change that is not committed ask for --fresh. On generated docids only our own builder runs.
+
+    [bold]pixnar bench vocab CORPUS --sizes 32768,131072[/bold]
     """
-    console = console or Console()
-    target = None if out is None else Path(out)
+    forms = [form for form in PUNCTUATION if form in punctuation.split(",")]
+    if len(forms) != len(punctuation.split(",")):
+        raise typer.BadParameter(f"--punctuation {punctuation!r} is not a list of {', '.join(PUNCTUATION)}")
+    console = Console()
     results = Results(environment("pixnar", "tokenizers", "sentencepiece", "numpy"), [])
-    if target is not None and target.exists() and not fresh:
-        results.cells = Results.load(target).cells
-    counts = ["" if count is None else f"-mc{count}" for count in min_counts]
-    forms = ["pixnar" if where == "leading" else f"pixnar-{where}" for where in punctuation]
-    ours = [form + count for form in forms for count in counts]
-    chosen = list(methods) if methods is not None else [*ours, *(RIVALS if rivals else ())]
+    if json_file is not None and json_file.exists() and not fresh:
+        results.cells = Results.load(json_file).cells
+    counts = [f"-mc{count}" if count else "" for count in min_counts]
+    ours = [("pixnar" if form == "leading" else f"pixnar-{form}") + count for form in forms for count in counts]
+    chosen = methods.split(",") if methods else [*ours, *(RIVALS if rivals else ())]
     for method in chosen:
         if not re.fullmatch("|".join([*RIVALS, *OPTIONAL_RIVALS, r"pixnar(-inside|-anywhere)?(-mc\d+)?"]), method):
             known = ", ".join([*RIVALS, *OPTIONAL_RIVALS])
             raise PixnarError(f"there is no method {method!r}: choose from pixnar[-inside|-anywhere][-mcN], {known}")
     with tempfile.TemporaryDirectory(prefix="pixnar-bench-") as folder:
-        for prepared, wanted in _sources(corpora, sizes, generated, generated_size, seed, Path(folder)):
+        for prepared, wanted in _sources(corpora or [], sizes, generated, generated_size, seed, Path(folder)):
             console.print(f"{prepared.name}: {prepared.docids:,} docids, {prepared.text_bytes / 1e6:.1f} MB")
             on_generated = prepared.name.startswith("generated-")
             for size in wanted:
-                for method in ours if on_generated and methods is None else chosen:
-                    _one(prepared, size, method, threads, time_limit, results, target, console)
+                for method in ours if on_generated and not methods else chosen:
+                    _one(prepared, size, method, threads, time_limit, results, json_file, console)
             prepared.path.unlink()
     console.width = max(console.width, _TABLE_WIDTH)  # a table with cut-off figures is of no use
     console.print(table(results))
+    if markdown is not None:
+        with atomic_write(markdown) as file:
+            file.write(as_markdown(results).encode())
     return results
 
 
@@ -178,7 +183,7 @@ def table(results: Results) -> Table:
     return shown
 
 
-def markdown(results: Results) -> str:
+def as_markdown(results: Results) -> str:
     """The results as a Markdown table with the circumstances above it."""
     facts = results.environment
     machines = sorted({cell.machine for cell in results.cells})

@@ -16,6 +16,7 @@ import pytest
 import typer
 
 from pixnar.cli import app
+from pixnar.cli.bench import Benchmark
 from pixnar.vocab import Vocabulary
 
 
@@ -126,8 +127,8 @@ def test_wrong_usage_is_one_line(corpus: Path, tmp_path: Path) -> None:
         "3",
     )
     fails("no folder", "vocab", corpus, "-o", tmp_path / "v", "--scratch", tmp_path / "nowhere")
-    fails("no list of numbers", "bench", "vocab", "--sizes", "a")
-    fails("is no list of inside", "bench", "vocab", "--punctuation", "foo")
+    fails("is not a list of numbers", "bench", "vocab", "--sizes", "a")
+    fails("is not a list of inside", "bench", "vocab", "--punctuation", "foo")
     fails("needs --tokenizer", "vocab", corpus, "-o", tmp_path / "v", "--kind", "wordpiece")
     fails("no file", "vocab", tmp_path / "nowhere", "-o", tmp_path / "v")
     fails("not a pixnar file", "vocab", "inspect", corpus / "corpus.jsonl")
@@ -239,7 +240,7 @@ def test_commands_stand_in_panels() -> None:
 
 def commands(command: Any, path: str = "pixnar") -> Iterator[tuple[str, Any]]:
     if not hasattr(command, "commands"):
-        yield path, command
+        yield path, command.load() if isinstance(command, Benchmark) else command
         return
     for name, inner in command.commands.items():
         yield from commands(inner, f"{path} {name}")
@@ -254,6 +255,40 @@ def test_every_command_has_a_sentence_and_an_example() -> None:
         example = path.replace(" build", "").replace("pixnar", "", 1).strip()
         assert f"{example}" in rest, path
         assert "[bold]" in rest, path
+
+
+def test_a_benchmark_says_in_the_list_what_it_says_itself() -> None:
+    listed = typer.main.get_command(app).commands["bench"].commands  # type: ignore[attr-defined]
+    assert len(listed) == 9
+    for name, command in listed.items():
+        assert command.help == command.load().help.partition("\n")[0], name
+    fails("No such option", "bench", "decode", "--nothing")
+    fails("is not one number", "bench", "opening", "--tokens", "1,2")
+    fails("give numbers of 1 or more", "bench", "decode", "--docids", "0")
+    fails("give it a file, not -", "bench", "decode", "--json", "-")
+    fails("--index and --corpus belong together", "bench", "softmax", "--corpus", "x", "--tokens", "")
+
+
+def test_listing_the_benchmarks_imports_none() -> None:
+    script = (
+        "import sys\nfrom pixnar.cli import main\n"
+        "try:\n    main(['bench', '--help'])\nexcept SystemExit:\n"
+        "    print([name for name in sys.modules if name.startswith(('pixnar.benchmarks', 'torch', 'onnxruntime'))])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_common_options_mean_the_same_everywhere() -> None:
+    helps: dict[str, set[str]] = {"--json": set(), "--threads": set()}
+    for path, command in commands(typer.main.get_command(app)):
+        for param in command.params:
+            assert "--out" not in param.opts, path
+            assert ("-o" in param.opts) == ("--output" in param.opts), path
+            for name in helps.keys() & set(param.opts):
+                helps[name].add(str(param.help))
+    assert len(helps["--json"]) == 1
+    assert helps["--threads"] == {"Worker threads; 0 = all cores."}
 
 
 def test_flags_have_no_type() -> None:

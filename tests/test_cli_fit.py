@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -49,16 +50,19 @@ def test_fit_tells_what_it_did(home: Path) -> None:
     assert not (home / "index/work").exists()
 
 
-def test_search_finds_a_docid_by_its_own_words(home: Path) -> None:
+def test_search_finds_a_docid_by_its_own_words(home: Path, tmp_path: Path) -> None:
     row = json.loads((home / "corpus/docids.jsonl").read_text().splitlines()[9])
-    done = pixnar("search", home / "index", row["docid"], "-k", "3", "--json")
+    done = pixnar("search", home / "index", row["docid"], "-k", "3", "--json", "-")
     assert done.returncode == 0, done.stderr
     hits = json.loads(done.stdout)["hits"]
     assert len(hits) == 3
     assert hits[0]["doc_id"] == row["_id"]
+    both = pixnar("search", home / "index", row["docid"], "-k", "3", "--json", tmp_path / "hits.json")
+    assert json.loads((tmp_path / "hits.json").read_text())["hits"] == hits
+    assert len(both.stdout.splitlines()) == 3
     plain = pixnar("search", home / "index", row["docid"], "-k", "3", "--full")
     assert row["_id"] in plain.stdout.splitlines()[0]
-    explained = json.loads(pixnar("search", home / "index", row["docid"], "--explain", "--json").stdout)
+    explained = json.loads(pixnar("search", home / "index", row["docid"], "--explain", "--json", "-").stdout)
     assert explained["hits"][0]["sources"]["docids"] > 0
     assert explained["own"]
     shown = pixnar("search", home / "index", row["docid"], "--explain").stdout
@@ -67,6 +71,32 @@ def test_search_finds_a_docid_by_its_own_words(home: Path) -> None:
     done = pixnar("verify", home / "index")
     assert "is sound" in done.stdout
     fails("cannot use the device", "search", home / "index", "balin", "--device", "nonsense")
+
+
+def test_an_explanation_fits_80_columns_and_its_scores_add_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    row = json.loads((home / "corpus/docids.jsonl").read_text().splitlines()[9])
+    shown = pixnar("search", home / "index", row["docid"], "balin", "demor", "--explain", "-k", "5").stdout
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    hits = [line.split() for line in lines if re.match(r" {1,2}\d+ +-?\d+\.\d{3}  d\d\d$", line)]
+    sums = [line.split()[-1] for line in lines if line.startswith("       sum ")]
+    assert len(hits) == len(sums) == 5
+    assert sums == [score for _, score, _ in hits]
+    parts = [line.split() for line in lines if re.match(r" {7}\w+ +\S+ × \S+ / \S+ = ", line)]
+    assert len(parts) >= 10  # of five hits at least two sources each
+    for _, value, _, weight, _, scale, _, score, *_ in parts:
+        assert float(value) * float(weight) / float(scale) == pytest.approx(float(score), abs=0.01, rel=0.01)
+    added = [
+        sum(float(part[7]) for part in parts[i : i + len(parts) // 5]) for i in range(0, len(parts), len(parts) // 5)
+    ]
+    assert added == pytest.approx([float(score) for score in sums], abs=0.004)
+    docids = re.findall(r"(\S+) = \(([^()]*)\)(?: × (\S+))?(?: / (\S+))?", " ".join(shown.split()))
+    assert len(docids) > 5
+    for score, terms, factor, divisor in docids:
+        total = sum(float(term.split()[-1]) for term in terms.split(" + "))
+        total = total * float(factor or 1) / float(divisor or 1)
+        assert total == pytest.approx(float(score), abs=0.005, rel=0.001)
 
 
 def test_words_need_no_quotes_and_titles_are_shown(home: Path) -> None:
@@ -92,7 +122,7 @@ def test_recipes_by_name_and_by_path(home: Path, tmp_path: Path) -> None:
 
 
 def test_where_restricts(home: Path) -> None:
-    done = pixnar("search", home / "index", "balin mor", "--where", 'country = "fr"', "-k", "50", "--json")
+    done = pixnar("search", home / "index", "balin mor", "--where", 'country = "fr"', "-k", "50", "--json", "-")
     found = {hit["doc_id"] for hit in json.loads(done.stdout)["hits"]}
     assert found == {f"d{i:02}" for i in range(50) if i % 3 == 1}
 
@@ -192,9 +222,9 @@ def test_the_beam_is_reachable(home: Path, tmp_path: Path) -> None:
     exact, narrow, wide = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("exact", "narrow", "wide"))
     assert (narrow["beam"], wide["beam"], exact.get("beam")) == (3, 1000, None)
     assert narrow["figures"]["R@100"] < wide["figures"]["R@100"] == exact["figures"]["R@100"] == 1
-    hits = json.loads(pixnar("search", index, "balin mor", "--beam", "3", "-k", "20", "--json").stdout)["hits"]
+    hits = json.loads(pixnar("search", index, "balin mor", "--beam", "3", "-k", "20", "--json", "-").stdout)["hits"]
     assert 0 < len(hits) <= 4  # one of the three docids may name two documents
-    explained = json.loads(pixnar("search", index, "balin mor", "--beam", "3", "--explain", "--json").stdout)
+    explained = json.loads(pixnar("search", index, "balin mor", "--beam", "3", "--explain", "--json", "-").stdout)
     assert explained["beam"] == 3
     fails("'--beam'", "search", index, "balin", "--beam", "-1")
     fails("--beam ranks by docids alone", "evaluate", index, corpus, "--beam", "5", "--sources", "evidence")

@@ -19,7 +19,6 @@ ROOMS = (*ABOVE, *TORCH, *LEAVES)
 
 EXCEPTIONS = {
     ("index/on_device.py", "model"): "an index on a GPU: imported only when a device is given",
-    ("cli/bench.py", "benchmarks"): "pixnar bench runs the benchmarks, which are a package of their own",
 }
 TORCH_ABOVE = {"index/on_device.py", "base/progress.py"}  # the latter quietens transformers where it is imported
 

@@ -93,7 +93,7 @@ class HeldFactors {
 };
 
 // Arrays of one segment, as Python gives them.
-void add_segment(Shelf& shelf, Holder& holder, nb::handle table, nb::handle levels, nb::handle dead, nb::handle documents,
+void add_segment(SearchSpace& space, Holder& holder, nb::handle table, nb::handle levels, nb::handle dead, nb::handle documents,
                  nb::handle twins, nb::handle factors) {
     Segment segment;
     const auto& held = nb::cast<const HeldTable&>(table);
@@ -106,14 +106,14 @@ void add_segment(Shelf& shelf, Holder& holder, nb::handle table, nb::handle leve
     segment.twins = holder.get<uint32_t>(twins, "twins");
     if (!segment.dead.empty() && segment.dead.size() * 64 < segment.table->pairs())
         throw std::invalid_argument("array dead is too short");
-    if (!shelf.segments.empty() &&
+    if (!space.segments.empty() &&
         (segment.documents.size() != segment.table->documents() || segment.twins.size() != segment.table->rows() ||
-         segment.table->vocabulary() != shelf.segments.front().table->vocabulary()))
+         segment.table->vocabulary() != space.segments.front().table->vocabulary()))
         throw std::invalid_argument("the segments do not fit together");
     for (const uint32_t document : segment.documents)
-        if (document >= shelf.documents) throw std::invalid_argument("the segments do not fit together");
+        if (document >= space.documents) throw std::invalid_argument("the segments do not fit together");
     for (const uint32_t twin : segment.twins)
-        if (twin != Segment::no_twin && twin >= shelf.segments.front().table->rows())
+        if (twin != Segment::no_twin && twin >= space.segments.front().table->rows())
             throw std::invalid_argument("the segments do not fit together");
     if (!factors.is_none()) {
         const auto& given = nb::cast<const HeldFactors&>(factors);
@@ -121,34 +121,34 @@ void add_segment(Shelf& shelf, Holder& holder, nb::handle table, nb::handle leve
         segment.factors = given.factors.get();
         holder.keep(factors);
     }
-    if (!shelf.segments.empty()) {
+    if (!space.segments.empty()) {
         // The same docid in both segments has to score the same.
-        const Factors* first = shelf.segments.front().factors;
+        const Factors* first = space.segments.front().factors;
         if ((first == nullptr) != (segment.factors == nullptr) || (first != nullptr && !first->same_values(*segment.factors)))
             throw std::invalid_argument("the segments have different factors: give both the same values");
     }
     holder.keep(table);
     holder.keep(levels);
-    shelf.segments.push_back(segment);
+    space.segments.push_back(segment);
 }
 
-class HeldShelf {
+class HeldSpace {
   public:
-    HeldShelf(nb::handle table, nb::handle levels, nb::handle dead, nb::handle rank, nb::handle factors) {
-        shelf_.rank = holder_.get<uint32_t>(rank, "rank");
-        shelf_.documents = nb::cast<const HeldTable&>(table).table->documents();
+    HeldSpace(nb::handle table, nb::handle levels, nb::handle dead, nb::handle rank, nb::handle factors) {
+        space_.rank = holder_.get<uint32_t>(rank, "rank");
+        space_.documents = nb::cast<const HeldTable&>(table).table->documents();
         floor_ = nb::cast<const HeldLevels&>(levels).of_floor;
         slots_ = nb::cast<const HeldLevels&>(levels).of_slots;
-        if (!shelf_.rank.empty() && shelf_.rank.size() != shelf_.documents)
+        if (!space_.rank.empty() && space_.rank.size() != space_.documents)
             throw std::invalid_argument("array rank has another size than there are documents");
-        add_segment(shelf_, holder_, table, levels, dead, nb::none(), nb::none(), factors);
+        add_segment(space_, holder_, table, levels, dead, nb::none(), nb::none(), factors);
     }
     void add(nb::handle table, nb::handle levels, nb::handle documents, nb::handle twins, nb::handle keys, nb::handle factors) {
         const auto& of = nb::cast<const HeldLevels&>(levels);
         if (of.of_floor != floor_ || of.of_slots != slots_) throw std::invalid_argument("these levels have another floor");
-        shelf_.keys = holder_.get<uint64_t>(keys, "keys");
-        shelf_.documents = static_cast<uint32_t>(shelf_.documents + shelf_.keys.size());
-        add_segment(shelf_, holder_, table, levels, nb::none(), documents, twins, factors);
+        space_.keys = holder_.get<uint64_t>(keys, "keys");
+        space_.documents = static_cast<uint32_t>(space_.documents + space_.keys.size());
+        add_segment(space_, holder_, table, levels, nb::none(), documents, twins, factors);
     }
 
     nb::tuple decode(const HeldFloor& floor, const In<uint32_t>& tokens, const In<float>& scores, const In<int64_t>& offsets,
@@ -160,18 +160,18 @@ class HeldShelf {
             throw std::invalid_argument("no such order or engine");
         Holder holder;
         Answer answer;
-        Shelf shelf = shelf_;
-        restrict(shelf, holder, allowed);
+        SearchSpace space = space_;
+        restrict(space, holder, allowed);
         std::vector<uint32_t> segments, rows, named;
         std::vector<double> found;
         {
             nb::gil_scoped_release released;
-            for (const uint64_t word : shelf.allowed) shelf.allowed_count += static_cast<uint64_t>(std::popcount(word));
-            const Wish wish{k,       static_cast<Order>(order), length_norm, static_cast<Engine>(engine), work_limit, documents,
+            for (const uint64_t word : space.allowed) space.allowed_count += static_cast<uint64_t>(std::popcount(word));
+            const DecodeOptions options{k,       static_cast<Order>(order), length_norm, static_cast<Engine>(engine), work_limit, documents,
                             top, beam_width};
-            const auto by_floor = wish.engine == Engine::beam ? floor.by_floor() : std::span<const uint32_t>{};
-            answer = pixnar::decode(shelf, floor.floor, by_floor,
-                                    {view(tokens), view(scores), view(offsets), view(ends), dense}, wish);
+            const auto by_floor = options.engine == Engine::beam ? floor.by_floor() : std::span<const uint32_t>{};
+            answer = pixnar::decode(space, floor.floor, by_floor,
+                                    {view(tokens), view(scores), view(offsets), view(ends), dense}, options);
             for (const Hit& hit : answer.hits) {
                 segments.push_back(hit.place.segment);
                 rows.push_back(hit.place.row);
@@ -184,22 +184,22 @@ class HeldShelf {
     }
 
     Out<uint32_t> named(uint32_t segment, uint32_t row, nb::handle allowed) const {
-        if (segment >= shelf_.segments.size() || row >= shelf_.segments[segment].table->rows())
+        if (segment >= space_.segments.size() || row >= space_.segments[segment].table->rows())
             throw nb::index_error("no such docid");
         Holder holder;
-        Shelf shelf = shelf_;
-        restrict(shelf, holder, allowed);
-        return give(shelf.named({segment, row}));
+        SearchSpace space = space_;
+        restrict(space, holder, allowed);
+        return give(space.named({segment, row}));
     }
 
   private:
-    static void restrict(Shelf& shelf, Holder& holder, nb::handle allowed) {
-        shelf.filtered = !allowed.is_none();
-        shelf.allowed = holder.get<uint64_t>(allowed, "allowed");
-        if (!allowed.is_none() && shelf.allowed.size() != (uint64_t{shelf.documents} + 63) / 64)
+    static void restrict(SearchSpace& space, Holder& holder, nb::handle allowed) {
+        space.filtered = !allowed.is_none();
+        space.allowed = holder.get<uint64_t>(allowed, "allowed");
+        if (!allowed.is_none() && space.allowed.size() != (uint64_t{space.documents} + 63) / 64)
             throw std::invalid_argument("array allowed has another size than there are documents");
     }
-    Shelf shelf_;
+    SearchSpace space_;
     const HeldFloor* floor_ = nullptr;
     size_t slots_ = 0;
     Holder holder_;
@@ -330,15 +330,15 @@ void bind_docids(nb::module_& m) {
              nb::arg("slots"), nb::arg("threads"));
     nb::class_<HeldFactors>(m, "Factors")
         .def(nb::init<const HeldTable&, nb::handle, nb::handle>(), nb::arg("table"), nb::arg("classes"), nb::arg("values"));
-    nb::class_<HeldShelf>(m, "Shelf")
+    nb::class_<HeldSpace>(m, "SearchSpace")
         .def(nb::init<nb::handle, nb::handle, nb::handle, nb::handle, nb::handle>(), nb::arg("table"), nb::arg("levels"),
              nb::arg("dead").none(), nb::arg("rank").none(), nb::arg("factors").none() = nb::none())
-        .def("add", &HeldShelf::add, nb::arg("table"), nb::arg("levels"), nb::arg("documents"), nb::arg("twins"), nb::arg("keys"),
+        .def("add", &HeldSpace::add, nb::arg("table"), nb::arg("levels"), nb::arg("documents"), nb::arg("twins"), nb::arg("keys"),
              nb::arg("factors").none() = nb::none())
-        .def("decode", &HeldShelf::decode, nb::arg("floor"), nb::arg("tokens"), nb::arg("scores"), nb::arg("offsets"),
+        .def("decode", &HeldSpace::decode, nb::arg("floor"), nb::arg("tokens"), nb::arg("scores"), nb::arg("offsets"),
              nb::arg("ends"), nb::arg("dense"), nb::arg("k"), nb::arg("order"), nb::arg("length_norm"), nb::arg("engine"),
              nb::arg("work_limit"), nb::arg("documents"), nb::arg("top"), nb::arg("beam_width"), nb::arg("allowed").none())
-        .def("named", &HeldShelf::named, nb::arg("segment"), nb::arg("row"), nb::arg("allowed").none());
+        .def("named", &HeldSpace::named, nb::arg("segment"), nb::arg("row"), nb::arg("allowed").none());
 }
 
 }  // namespace pixnar

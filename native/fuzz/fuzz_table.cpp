@@ -11,7 +11,7 @@
 #include "fuzz/input.hpp"
 #include "tests/decode_twin.hpp"
 #include "tests/random.hpp"
-#include "tests/shelves.hpp"
+#include "tests/search_spaces.hpp"
 #include "tests/table_damage.hpp"
 
 using namespace pixnar;
@@ -60,7 +60,7 @@ void compare(const Stock& stock, const Asked& asked, Random& random) {
     const auto slots = static_cast<uint32_t>(asked.slots.size());
     Ready ready(stock, asked.floor, slots);
     if (random.one_in(2)) ready.filter([&](uint32_t document) { return (random.next() ^ document) % 3 != 0; });
-    const auto allows = [&](uint32_t document) { return ready.shelf.allows(document); };
+    const auto allows = [&](uint32_t document) { return ready.space.allows(document); };
     const AskedArrays arrays(asked);
     const size_t k = random.below(30);
     const double length_norm = random.below(3) * 0.5;
@@ -68,19 +68,19 @@ void compare(const Stock& stock, const Asked& asked, Random& random) {
         const Twin twin(asked, order, length_norm);
         const std::vector<Found> found = allowed_of(twin.ranking(stock.alive), allows);
         const auto ask = [&](Engine engine, bool documents, uint64_t limit, size_t width = 0) {
-            return decode(ready.shelf, ready.floor, ready.by_floor, arrays.view(),
+            return decode(ready.space, ready.floor, ready.by_floor, arrays.view(),
                           {k, order, length_norm, engine, limit, documents, 1, width});
         };
-        const auto tokens_of = [&](const Hit& hit) { return ready.shelf.segments[hit.place.segment].table->tokens(hit.place.row); };
+        const auto tokens_of = [&](const Hit& hit) { return ready.space.segments[hit.place.segment].table->tokens(hit.place.row); };
         const auto same = [&](const Answer& answer, const std::vector<Found>& wanted) {
             require(answer.hits.size() == std::min(k, wanted.size()), "as many docids as the twin finds");
             for (size_t i = 0; i < answer.hits.size(); ++i)
                 require(answer.hits[i].score == wanted[i].score && tokens_of(answer.hits[i]) == *wanted[i].tokens,
                         "the twin's docids");
         };
-        const auto documents = documents_of(found, 1, allows, [&](uint32_t document) { return ready.shelf.key(document); });
+        const auto documents = documents_of(found, 1, allows, [&](uint32_t document) { return ready.space.key(document); });
         for (const Engine engine : {Engine::brute_force, Engine::best_first, Engine::inverted, Engine::enumerate}) {
-            if (engine == Engine::enumerate && !ready.shelf.filtered) continue;
+            if (engine == Engine::enumerate && !ready.space.filtered) continue;
             const Answer answer = ask(engine, false, 0);
             require(answer.exact, "an exact answer");
             same(answer, found);
@@ -151,7 +151,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     require(consistent(*table, random), "what a table says lies inside of it");
     const DocidTable* added = stock.added ? &*stock.added : nullptr;
-    require(decode_all(*table, added, random), "what is found lies inside the shelf");
-    if (added != nullptr) require(decode_all(*added, &*table, random), "what is found lies inside the shelf");
+    require(decode_all(*table, added, random), "what is found lies inside the space");
+    if (added != nullptr) require(decode_all(*added, &*table, random), "what is found lies inside the space");
     return 0;
 }

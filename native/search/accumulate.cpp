@@ -45,11 +45,11 @@ inline float exp_of(float x) {
 
 class Accumulation {
   public:
-    Accumulation(const Shelf& shelf, const Scorer& scorer, Collector& collector, Effort& effort, Scratch& scratch)
-        : shelf_(shelf), scorer_(scorer), query_(scorer.query()), collector_(collector), effort_(effort), scratch_(scratch) {}
+    Accumulation(const SearchSpace& space, const Scorer& scorer, Collector& collector, Effort& effort, Scratch& scratch)
+        : space_(space), scorer_(scorer), query_(scorer.query()), collector_(collector), effort_(effort), scratch_(scratch) {}
 
     void run(size_t k) {
-        for (uint32_t s = 0; s < shelf_.segments.size(); ++s) docids_of(s);
+        for (uint32_t s = 0; s < space_.segments.size(); ++s) docids_of(s);
         gather();
         rank(k);
         others();
@@ -60,7 +60,7 @@ class Accumulation {
 
   private:
     void docids_of(uint32_t s) {
-        const DocidTable& table = *shelf_.segments[s].table;
+        const DocidTable& table = *space_.segments[s].table;
         if (scratch_.sums.size() < table.rows()) scratch_.sums.resize(table.rows());
         if (scratch_.touched.size() * 64 < table.rows()) scratch_.touched.resize((table.rows() + 63) / 64);
         const SlotSet& set = query_.set(0);
@@ -90,7 +90,7 @@ class Accumulation {
     // Takes the docids of a class that were met, and leaves zeros behind.
     void take(uint32_t s, const LengthClass& in) {
         if (in.begin == in.end) return;
-        const Factors* const factors = shelf_.segments[s].factors;
+        const Factors* const factors = space_.segments[s].factors;
         const double per_sum = 1.0 / query_.divisor(in.length);
         for (uint32_t word = in.begin / 64; word <= (in.end - 1) / 64; ++word) {
             uint64_t bits = scratch_.touched[word];
@@ -109,14 +109,14 @@ class Accumulation {
     }
 
     void gather() {
-        if (scratch_.documents.size() < shelf_.documents) scratch_.documents.resize(shelf_.documents);
+        if (scratch_.documents.size() < space_.documents) scratch_.documents.resize(space_.documents);
         for (const Met& met : scratch_.met) {
             const float weight = exp_of(static_cast<float>(met.score - most_));
-            const Segment& in = shelf_.segments[met.place.segment];
+            const Segment& in = space_.segments[met.place.segment];
             const auto [from, to] = in.table->pairs_of(met.place.row);
             for (uint64_t pair = from; pair < to; ++pair) {
                 const uint32_t document = in.document(pair);
-                if (!in.alive(pair) || !shelf_.allows(document)) continue;
+                if (!in.alive(pair) || !space_.allows(document)) continue;
                 Gathered& of = scratch_.documents[document];
                 if (of.count++ == 0) scratch_.found.push_back(document);
                 of.weight += weight;
@@ -131,7 +131,7 @@ class Accumulation {
     // The docids of a document; those that were removed may be counted.
     double docids(uint32_t document) const {
         uint64_t count = 0;
-        for (const Segment& in : shelf_.segments) {
+        for (const Segment& in : space_.segments) {
             uint32_t local;
             const auto [from, to] = in.rows_of(document, local);
             count += to - from;
@@ -165,13 +165,13 @@ class Accumulation {
     // Documents without any named token score the log of how many docids they have.
     void others() {
         uint64_t most = 0;
-        for (const Segment& in : shelf_.segments) most += in.table->most_docids();
+        for (const Segment& in : space_.segments) most += in.table->most_docids();
         if (std::log(static_cast<double>(std::max<uint64_t>(most, 1))) < collector_.worst() - slack()) return;
-        for (uint32_t document = 0; document < shelf_.documents; ++document) {
-            if (scratch_.documents[document].count != 0 || !shelf_.allows(document)) continue;
+        for (uint32_t document = 0; document < space_.documents; ++document) {
+            if (scratch_.documents[document].count != 0 || !space_.allows(document)) continue;
             if (std::log(std::max(docids(document), 1.0)) < collector_.worst() - slack()) continue;
             bool offered = false;
-            shelf_.each_docid(document, [&](Place place) {
+            space_.each_docid(document, [&](Place place) {
                 if (!offered) offer(place);
                 offered = true;
             });
@@ -184,7 +184,7 @@ class Accumulation {
     }
     double slack() const { return 1e-5 * (1.0 + most_) + scorer_.slack(); }
 
-    const Shelf& shelf_;
+    const SearchSpace& space_;
     const Scorer& scorer_;
     const Query& query_;
     Collector& collector_;
@@ -195,21 +195,21 @@ class Accumulation {
 
 }  // namespace
 
-bool can_accumulate(const Shelf& shelf, const Query& query, const Floor& floor) {
+bool can_accumulate(const SearchSpace& space, const Query& query, const Floor& floor) {
     if (query.order() != Order::any || !floor.zero) return false;
     for (uint32_t length = 0; length < query.slots(); ++length)
         if (query.end(length) != 0) return false;
     uint64_t rows = 0;
-    for (const Segment& segment : shelf.segments) {
+    for (const Segment& segment : space.segments) {
         if (!segment.table->indexed()) return false;
         rows = std::max<uint64_t>(rows, segment.table->rows());
     }
     return rows <= most_accumulated;
 }
 
-void accumulate(const Shelf& shelf, const Scorer& scorer, Collector& collector, size_t k, Effort& effort) {
+void accumulate(const SearchSpace& space, const Scorer& scorer, Collector& collector, size_t k, Effort& effort) {
     thread_local Scratch scratch;
-    Accumulation(shelf, scorer, collector, effort, scratch).run(k);
+    Accumulation(space, scorer, collector, effort, scratch).run(k);
 }
 
 }  // namespace pixnar

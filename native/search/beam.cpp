@@ -24,15 +24,15 @@ struct Extension {
 
 class Beam {
   public:
-    Beam(const Shelf& shelf, Query& query, const Scorer& scorer, Collector& collector, size_t width,
+    Beam(const SearchSpace& space, Query& query, const Scorer& scorer, Collector& collector, size_t width,
          std::span<const uint32_t> by_floor)
-        : shelf_(shelf), query_(query), scorer_(scorer), collector_(collector), width_(width), by_floor_(by_floor) {}
+        : space_(space), query_(query), scorer_(scorer), collector_(collector), width_(width), by_floor_(by_floor) {}
 
     void run() {
         if (width_ == 0) return;
         Prefix root;
-        for (uint32_t s = 0; s < shelf_.segments.size(); ++s) {
-            const auto& classes = shelf_.segments[s].table->classes();
+        for (uint32_t s = 0; s < space_.segments.size(); ++s) {
+            const auto& classes = space_.segments[s].table->classes();
             for (uint32_t c = 0; c < classes.size(); ++c) root.ranges.push_back({s, c, classes[c].begin, classes[c].end});
         }
         held_.push_back(std::move(root));
@@ -53,7 +53,7 @@ class Beam {
 
   private:
     const LengthClass& class_of(const Range& range) const {
-        return shelf_.segments[range.segment].table->classes()[range.of_class];
+        return space_.segments[range.segment].table->classes()[range.of_class];
     }
 
     bool better(const Extension& a, const Extension& b) const {
@@ -65,7 +65,7 @@ class Beam {
     std::vector<Range> children(const Prefix& parent, uint32_t token) const {
         std::vector<Range> found;
         for (const Range& range : parent.ranges) {
-            const DocidTable& table = *shelf_.segments[range.segment].table;
+            const DocidTable& table = *space_.segments[range.segment].table;
             const auto [from, to] = table.child(class_of(range), range.from, range.to, depth_, token);
             if (from < to && alive(range.segment, from, to)) found.push_back({range.segment, range.of_class, from, to});
         }
@@ -74,7 +74,7 @@ class Beam {
 
     // Whether any of the rows still names a document. Filters do not matter here.
     bool alive(uint32_t segment, uint32_t from, uint32_t to) const {
-        const Segment& in = shelf_.segments[segment];
+        const Segment& in = space_.segments[segment];
         if (in.dead.empty()) return true;
         for (uint32_t row = from; row < to; ++row) {
             const auto [first, last] = in.table->pairs_of(row);
@@ -92,7 +92,7 @@ class Beam {
         if (rows <= 16 * (set.size() + 1)) {
             tokens_.clear();
             for (const Range& range : parent.ranges) {
-                const DocidTable& table = *shelf_.segments[range.segment].table;
+                const DocidTable& table = *space_.segments[range.segment].table;
                 const LengthClass& in = class_of(range);
                 for (uint32_t row = range.from; row < range.to;) {
                     const uint32_t token = table.token(in, row, depth_);
@@ -145,12 +145,12 @@ class Beam {
             if (sum != nothing)
                 for (uint32_t row = range.from; row < range.to; ++row)
                     collector_.offer({range.segment, row},
-                                     score_of(sum, shelf_.segments[range.segment].factor(row), query_.divisor(in.length)));
+                                     score_of(sum, space_.segments[range.segment].factor(row), query_.divisor(in.length)));
             return true;
         });
     }
 
-    const Shelf& shelf_;
+    const SearchSpace& space_;
     Query& query_;
     const Scorer& scorer_;
     Collector& collector_;
@@ -164,9 +164,9 @@ class Beam {
 
 }  // namespace
 
-void beam(const Shelf& shelf, Query& query, const Scorer& scorer, Collector& collector, size_t width,
+void beam(const SearchSpace& space, Query& query, const Scorer& scorer, Collector& collector, size_t width,
           std::span<const uint32_t> by_floor) {
-    Beam(shelf, query, scorer, collector, width, by_floor).run();
+    Beam(space, query, scorer, collector, width, by_floor).run();
 }
 
 }  // namespace pixnar

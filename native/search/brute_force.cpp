@@ -9,61 +9,61 @@ namespace pixnar {
 
 namespace {
 
-void sweep(Field& field, size_t c, Effort& effort) {
-    const LengthClass& in = field.classes()[c];
-    const uint32_t m = field.matched(c);
-    const bool exact_sums = field.query.order() != Order::assigned;
-    const double reach = field.most_gain(c, 0) + field.end(c);
+void sweep(SegmentView& segment, size_t c, Effort& effort) {
+    const LengthClass& in = segment.classes()[c];
+    const uint32_t m = segment.matched(c);
+    const bool exact_sums = segment.query.order() != Order::assigned;
+    const double reach = segment.most_gain(c, 0) + segment.end(c);
     uint32_t before[most_slots];
     double sums[most_slots + 1] = {};
     uint32_t valid = 0;  // tokens of `before` and sums behind them that still hold
-    double threshold = field.collector.threshold();
-    unsigned least = field.levels.empty() ? 0 : field.levels.least(c, field.wanted(c) - reach);
+    double threshold = segment.collector.threshold();
+    unsigned least = segment.levels.empty() ? 0 : segment.levels.least(c, segment.wanted(c) - reach);
     for (uint32_t row = in.begin; row < in.end; ++row) {
-        if (!field.levels.empty() && field.levels[row] < least) continue;
+        if (!segment.levels.empty() && segment.levels[row] < least) continue;
         if (effort.out()) {
-            effort.leave(field.most_score(c, field.bound(c)));
+            effort.leave(segment.most_score(c, segment.bound(c)));
             return;
         }
         ++effort.spent;
         uint32_t t = 0;
-        while (t < valid && field.table.token(in, row, t) == before[t]) ++t;
+        while (t < valid && segment.table.token(in, row, t) == before[t]) ++t;
         if (t == valid && valid > 0 && sums[valid] == nothing) continue;
         for (; t < m && (t == 0 || sums[t] != nothing); ++t) {
-            before[t] = field.table.token(in, row, t);
-            sums[t + 1] = sums[t] + field.scorer.token_score(t, before[t]);
+            before[t] = segment.table.token(in, row, t);
+            sums[t + 1] = sums[t] + segment.scorer.token_score(t, before[t]);
         }
         valid = t;
         if (sums[valid] == nothing) {
             if (valid == 1) {  // nothing begins well with this token
-                const uint32_t next = field.table.child(in, in.begin, in.end, 0, before[0]).second;
+                const uint32_t next = segment.table.child(in, in.begin, in.end, 0, before[0]).second;
                 row = std::max(row, next > 0 ? next - 1 : 0);
             }
             continue;
         }
-        const double sum = in.length < field.query.slots() ? sums[m] + field.end(c) : sums[m];
-        if (sum < field.wanted(c, row)) continue;
-        if (exact_sums) field.offer(c, row, sum);
-        else field.consider(c, row);
-        if (field.collector.threshold() != threshold) {
-            threshold = field.collector.threshold();
-            if (!field.levels.empty()) least = field.levels.least(c, field.wanted(c) - reach);
+        const double sum = in.length < segment.query.slots() ? sums[m] + segment.end(c) : sums[m];
+        if (sum < segment.wanted(c, row)) continue;
+        if (exact_sums) segment.offer(c, row, sum);
+        else segment.consider(c, row);
+        if (segment.collector.threshold() != threshold) {
+            threshold = segment.collector.threshold();
+            if (!segment.levels.empty()) least = segment.levels.least(c, segment.wanted(c) - reach);
         }
     }
 }
 
 }  // namespace
 
-void brute_force(Field& field, Effort& effort) {
-    std::vector<size_t> order(field.classes().size());
+void brute_force(SegmentView& segment, Effort& effort) {
+    std::vector<size_t> order(segment.classes().size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-        return field.most_score(a, field.bound(a)) > field.most_score(b, field.bound(b));
+        return segment.most_score(a, segment.bound(a)) > segment.most_score(b, segment.bound(b));
     });
     for (const size_t c : order) {
-        if (!field.possible(c) || field.bound(c) < field.wanted(c)) continue;
-        if (effort.out()) effort.leave(field.most_score(c, field.bound(c)));
-        else sweep(field, c, effort);
+        if (!segment.possible(c) || segment.bound(c) < segment.wanted(c)) continue;
+        if (effort.out()) effort.leave(segment.most_score(c, segment.bound(c)));
+        else sweep(segment, c, effort);
     }
 }
 

@@ -5,10 +5,10 @@
 
 namespace pixnar {
 
-Scorer::Scorer(const Shelf& shelf, const Query& query, const Floor& floor)
-    : shelf_(shelf), query_(query), floor_(floor), slack_(query.slack()) {
+Scorer::Scorer(const SearchSpace& space, const Query& query, const Floor& floor)
+    : space_(space), query_(query), floor_(floor), slack_(query.slack()) {
     // Divisors are at least 1, so a score is off by no more than its sum, times its factor.
-    for (const Segment& segment : shelf.segments)
+    for (const Segment& segment : space.segments)
         if (segment.factors != nullptr) slack_ = std::max(slack_, query.slack() * segment.factors->most());
 }
 
@@ -20,7 +20,7 @@ double Scorer::sum(const DocidTable& table, const LengthClass& in, uint32_t row)
 }
 
 double Scorer::score(Place place) const {
-    const Segment& segment = shelf_.segments[place.segment];
+    const Segment& segment = space_.segments[place.segment];
     const LengthClass& in = segment.table->class_of(place.row);
     return score_of(sum(*segment.table, in, place.row), segment.factor(place.row), query_.divisor(in.length));
 }
@@ -90,7 +90,7 @@ namespace {
 
 class DocidCollector : public Collector {
   public:
-    DocidCollector(const Shelf& shelf, size_t k) : shelf_(shelf), k_(k) {
+    DocidCollector(const SearchSpace& space, size_t k) : space_(space), k_(k) {
         if (k == 0) threshold_ = std::numeric_limits<double>::infinity();
     }
     void offer(Place place, double score) override {
@@ -117,27 +117,27 @@ class DocidCollector : public Collector {
 
   private:
     bool better(const Hit& a, const Hit& b) const {
-        return a.score != b.score ? a.score > b.score : shelf_.compare(a.place, b.place) < 0;
+        return a.score != b.score ? a.score > b.score : space_.compare(a.place, b.place) < 0;
     }
     bool wanted(Place place) const {
-        if (!shelf_.names_any(place)) return false;
+        if (!space_.names_any(place)) return false;
         if (place.segment == 0) return true;
         // The same docid in the first segment speaks for both.
-        const uint32_t twin = shelf_.segments[place.segment].twins[place.row];
-        return twin == Segment::no_twin || !shelf_.names_any({0, twin});
+        const uint32_t twin = space_.segments[place.segment].twins[place.row];
+        return twin == Segment::no_twin || !space_.names_any({0, twin});
     }
-    const Shelf& shelf_;
+    const SearchSpace& space_;
     size_t k_;
     std::vector<Hit> heap_;
 };
 
 class DocumentCollector : public Collector {
   public:
-    DocumentCollector(const Shelf& shelf, const Scorer& scorer, size_t k, uint64_t top)
-        : shelf_(shelf), scorer_(scorer), k_(k), top_(top), ranked_(Better{&shelf}) {
+    DocumentCollector(const SearchSpace& space, const Scorer& scorer, size_t k, uint64_t top)
+        : space_(space), scorer_(scorer), k_(k), top_(top), ranked_(Better{&space}) {
         if (k == 0) threshold_ = worst_ = std::numeric_limits<double>::infinity();
         uint64_t most = 0;
-        for (const Segment& segment : shelf.segments) most += segment.table->most_docids();
+        for (const Segment& segment : space.segments) most += segment.table->most_docids();
         if (top_ == 0) top_ = std::max<uint64_t>(most, 1);
         most = std::min(most, top_);
         margin_ = 1e-9 + scorer.slack();
@@ -145,11 +145,11 @@ class DocumentCollector : public Collector {
     }
     void offer(Place place, double score) override {
         if (score == nothing || score < threshold_ || k_ == 0) return;
-        const Segment& in = shelf_.segments[place.segment];
+        const Segment& in = space_.segments[place.segment];
         const auto [from, to] = in.table->pairs_of(place.row);
         for (uint64_t pair = from; pair < to; ++pair) {
             const uint32_t document = in.document(pair);
-            if (!in.alive(pair) || !shelf_.allows(document)) continue;
+            if (!in.alive(pair) || !space_.allows(document)) continue;
             if (top_ == 1) raise({place, document, score});
             else finish(document, score);
         }
@@ -157,7 +157,7 @@ class DocumentCollector : public Collector {
     void complete() override {
         if (top_ != 1) return;  // done when a document is first met
         for (const Hit& hit : best())
-            shelf_.each_docid(hit.document, [&](Place place) { raise({place, hit.document, scorer_.score(place)}); });
+            space_.each_docid(hit.document, [&](Place place) { raise({place, hit.document, scorer_.score(place)}); });
     }
     std::vector<Hit> best() const override { return {ranked_.begin(), ranked_.end()}; }
     double worst() const override { return worst_; }
@@ -165,11 +165,11 @@ class DocumentCollector : public Collector {
 
   private:
     struct Better {
-        const Shelf* shelf;
+        const SearchSpace* space;
         bool operator()(const Hit& a, const Hit& b) const {
             if (a.score != b.score) return a.score > b.score;
-            if (const int order = shelf->compare(a.place, b.place); order != 0) return order < 0;
-            return shelf->key(a.document) < shelf->key(b.document);
+            if (const int order = space->compare(a.place, b.place); order != 0) return order < 0;
+            return space->key(a.document) < space->key(b.document);
         }
     };
 
@@ -203,17 +203,17 @@ class DocumentCollector : public Collector {
         Hit hit{{}, document, nothing};
         uint64_t docids = 0;
         if (worst_ != nothing) {
-            shelf_.each_docid(document, [&](Place) { ++docids; });
+            space_.each_docid(document, [&](Place) { ++docids; });
             // Its best docid is yet to come if this one is not enough.
             if (seen + std::log(static_cast<double>(std::min(docids, top_))) + margin_ < worst_) return;
         }
         finished_.insert(document);
         double best = nothing;
-        shelf_.each_docid(document, [&](Place place) {
+        space_.each_docid(document, [&](Place place) {
             const double score = scorer_.score(place);
             if (score == nothing) return;
             scores_.push_back(score);
-            if (score > best || (score == best && shelf_.compare(place, hit.place) < 0)) {
+            if (score > best || (score == best && space_.compare(place, hit.place) < 0)) {
                 best = score;
                 hit.place = place;
             }
@@ -227,7 +227,7 @@ class DocumentCollector : public Collector {
         raise(hit);
     }
 
-    const Shelf& shelf_;
+    const SearchSpace& space_;
     const Scorer& scorer_;
     size_t k_;
     uint64_t top_;
@@ -240,12 +240,12 @@ class DocumentCollector : public Collector {
 
 }  // namespace
 
-std::unique_ptr<Collector> collect_docids(const Shelf& shelf, size_t k) {
-    return std::make_unique<DocidCollector>(shelf, k);
+std::unique_ptr<Collector> collect_docids(const SearchSpace& space, size_t k) {
+    return std::make_unique<DocidCollector>(space, k);
 }
 
-std::unique_ptr<Collector> collect_documents(const Shelf& shelf, const Scorer& scorer, size_t k, uint64_t top) {
-    return std::make_unique<DocumentCollector>(shelf, scorer, k, top);
+std::unique_ptr<Collector> collect_documents(const SearchSpace& space, const Scorer& scorer, size_t k, uint64_t top) {
+    return std::make_unique<DocumentCollector>(space, scorer, k, top);
 }
 
 }  // namespace pixnar

@@ -14,9 +14,9 @@ namespace pixnar {
 // The exact score of a docid.
 class Scorer {
   public:
-    Scorer(const Shelf& shelf, const Query& query, const Floor& floor);
+    Scorer(const SearchSpace& space, const Query& query, const Floor& floor);
     const Query& query() const { return query_; }
-    const Shelf& shelf() const { return shelf_; }
+    const SearchSpace& space() const { return space_; }
     const Floor& floor() const { return floor_; }
 
     double token_score(uint32_t slot, uint32_t token) const {
@@ -31,7 +31,7 @@ class Scorer {
 
   private:
     double assigned(const DocidTable& table, const LengthClass& in, uint32_t row) const;
-    const Shelf& shelf_;
+    const SearchSpace& space_;
     const Query& query_;
     const Floor& floor_;
     double slack_;
@@ -60,8 +60,8 @@ class Collector {
     double threshold_ = nothing;
 };
 
-std::unique_ptr<Collector> collect_docids(const Shelf& shelf, size_t k);
+std::unique_ptr<Collector> collect_docids(const SearchSpace& space, size_t k);
 // By the log of the sum of exp(score) over a document's `top` best docids; top = 0: all of them.
-std::unique_ptr<Collector> collect_documents(const Shelf& shelf, const Scorer& scorer, size_t k, uint64_t top);
+std::unique_ptr<Collector> collect_documents(const SearchSpace& space, const Scorer& scorer, size_t k, uint64_t top);
 
 }  // namespace pixnar

@@ -31,48 +31,48 @@ Engine choose(const DocidTable& table, const Query& query) {
 
 }  // namespace
 
-Answer decode(const Shelf& shelf, const Floor& floor, std::span<const uint32_t> by_floor, const SlotScores& scores,
-              const Wish& wish) {
-    const uint32_t vocabulary = shelf.segments.front().table->vocabulary();
+Answer decode(const SearchSpace& space, const Floor& floor, std::span<const uint32_t> by_floor, const SlotScores& scores,
+              const DecodeOptions& options) {
+    const uint32_t vocabulary = space.segments.front().table->vocabulary();
     if (!floor.strict() && floor.values.size() != vocabulary)
         throw std::invalid_argument("the floor has " + std::to_string(floor.values.size()) + " values, the vocabulary " +
                                     std::to_string(vocabulary) + " tokens");
-    Query query(scores, floor, vocabulary, wish.order, wish.length_norm);
-    const Scorer scorer(shelf, query, floor);
-    const auto collector = wish.documents ? collect_documents(shelf, scorer, wish.k, wish.top) : collect_docids(shelf, wish.k);
+    Query query(scores, floor, vocabulary, options.order, options.length_norm);
+    const Scorer scorer(space, query, floor);
+    const auto collector = options.documents ? collect_documents(space, scorer, options.k, options.top) : collect_docids(space, options.k);
     Answer answer;
-    Effort effort{wish.work_limit};
-    const bool indexed = std::all_of(shelf.segments.begin(), shelf.segments.end(),
+    Effort effort{options.work_limit};
+    const bool indexed = std::all_of(space.segments.begin(), space.segments.end(),
                                      [](const Segment& segment) { return segment.table->indexed(); });
-    if (!indexed && (wish.engine == Engine::inverted || (wish.documents && (wish.top != 1 || wish.work_limit != 0))))
+    if (!indexed && (options.engine == Engine::inverted || (options.documents && (options.top != 1 || options.work_limit != 0))))
         throw std::invalid_argument("this table was built without its index: build it again with one");
-    if (wish.engine == Engine::enumerate && (!shelf.filtered || !indexed))
+    if (options.engine == Engine::enumerate && (!space.filtered || !indexed))
         throw std::invalid_argument("enumerate goes through the documents a filter allows: give a filter, and a table with its index");
-    answer.engine = wish.engine;
-    const bool few_allowed = shelf.filtered && indexed && shelf.allowed_count <= shelf.documents / 64 + 16;
-    if (wish.engine == Engine::beam) {
-        if (wish.order == Order::assigned) throw std::invalid_argument("the beam knows the orders slots and any");
-        beam(shelf, query, scorer, *collector, wish.beam_width, by_floor);
+    answer.engine = options.engine;
+    const bool few_allowed = space.filtered && indexed && space.allowed_count <= space.documents / 64 + 16;
+    if (options.engine == Engine::beam) {
+        if (options.order == Order::assigned) throw std::invalid_argument("the beam knows the orders slots and any");
+        beam(space, query, scorer, *collector, options.beam_width, by_floor);
         answer.exact = false;
         answer.bound = answer.gap = std::numeric_limits<double>::infinity();
-    } else if (wish.engine == Engine::enumerate || (wish.engine == Engine::automatic && few_allowed)) {
+    } else if (options.engine == Engine::enumerate || (options.engine == Engine::automatic && few_allowed)) {
         answer.engine = Engine::enumerate;
-        enumerate_allowed(shelf, scorer, *collector, effort);
-    } else if (wish.engine == Engine::accumulate || (wish.engine == Engine::automatic && wish.documents && wish.top != 1 &&
-                                                     wish.work_limit == 0 && can_accumulate(shelf, query, floor))) {
-        if (!wish.documents || wish.top == 1 || wish.work_limit != 0 || !can_accumulate(shelf, query, floor))
+        enumerate_allowed(space, scorer, *collector, effort);
+    } else if (options.engine == Engine::accumulate || (options.engine == Engine::automatic && options.documents && options.top != 1 &&
+                                                     options.work_limit == 0 && can_accumulate(space, query, floor))) {
+        if (!options.documents || options.top == 1 || options.work_limit != 0 || !can_accumulate(space, query, floor))
             throw std::invalid_argument("accumulate is for documents by several docids, in any order, with floors and ends "
                                         "of 0, without a work limit");
         answer.engine = Engine::accumulate;
-        accumulate(shelf, scorer, *collector, wish.k, effort);
+        accumulate(space, scorer, *collector, options.k, effort);
     } else {
-        for (uint32_t s = 0; s < shelf.segments.size(); ++s) {
-            const Engine engine = wish.engine == Engine::automatic ? choose(*shelf.segments[s].table, query) : wish.engine;
+        for (uint32_t s = 0; s < space.segments.size(); ++s) {
+            const Engine engine = options.engine == Engine::automatic ? choose(*space.segments[s].table, query) : options.engine;
             if (s == 0) answer.engine = engine;
-            Field field(query, scorer, *collector, s);
-            if (engine == Engine::brute_force) brute_force(field, effort);
-            else if (engine == Engine::best_first) best_first(field, effort);
-            else inverted(field, effort);
+            SegmentView segment(query, scorer, *collector, s);
+            if (engine == Engine::brute_force) brute_force(segment, effort);
+            else if (engine == Engine::best_first) best_first(segment, effort);
+            else inverted(segment, effort);
         }
     }
     if (effort.unseen != nothing) collector->complete();

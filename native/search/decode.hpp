@@ -12,7 +12,7 @@ enum class Engine { automatic, brute_force, best_first, inverted, enumerate, acc
 
 const char* name_of(Engine engine);
 
-struct Wish {
+struct DecodeOptions {
     size_t k = 10;
     Order order = Order::slots;
     double length_norm = 0;
@@ -32,7 +32,7 @@ struct Answer {
     uint64_t work = 0;
 };
 
-Answer decode(const Shelf& shelf, const Floor& floor, std::span<const uint32_t> by_floor, const SlotScores& scores,
-              const Wish& wish);
+Answer decode(const SearchSpace& space, const Floor& floor, std::span<const uint32_t> by_floor, const SlotScores& scores,
+              const DecodeOptions& options);
 
 }  // namespace pixnar

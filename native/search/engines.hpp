@@ -17,9 +17,9 @@ struct Effort {
 };
 
 // One segment as an engine sees it, with what every bound needs.
-class Field {
+class SegmentView {
   public:
-    Field(Query& query, const Scorer& scorer, Collector& collector, uint32_t segment);
+    SegmentView(Query& query, const Scorer& scorer, Collector& collector, uint32_t segment);
 
     const DocidTable& table;
     const Levels& levels;
@@ -72,17 +72,17 @@ class Field {
     std::vector<Shape> shapes_;
 };
 
-void brute_force(Field& field, Effort& effort);
-void best_first(Field& field, Effort& effort);
-void inverted(Field& field, Effort& effort);  // needs an indexed table
+void brute_force(SegmentView& segment, Effort& effort);
+void best_first(SegmentView& segment, Effort& effort);
+void inverted(SegmentView& segment, Effort& effort);  // needs an indexed table
 // Every docid of the allowed documents; for filters that leave few. Knows no limit.
-void enumerate_allowed(const Shelf& shelf, const Scorer& scorer, Collector& collector, Effort& effort);
+void enumerate_allowed(const SearchSpace& space, const Scorer& scorer, Collector& collector, Effort& effort);
 // Documents by the log of the sum of exp, over all segments at once, without a limit; for queries that `can_accumulate`.
 constexpr uint64_t most_accumulated = uint64_t{1} << 24;  // docids: a thread keeps eight bytes for each
-bool can_accumulate(const Shelf& shelf, const Query& query, const Floor& floor);
-void accumulate(const Shelf& shelf, const Scorer& scorer, Collector& collector, size_t k, Effort& effort);
+bool can_accumulate(const SearchSpace& space, const Query& query, const Floor& floor);
+void accumulate(const SearchSpace& space, const Scorer& scorer, Collector& collector, size_t k, Effort& effort);
 // Over all segments at once. `by_floor` holds all tokens by falling floor; strict needs none.
-void beam(const Shelf& shelf, Query& query, const Scorer& scorer, Collector& collector, size_t width,
+void beam(const SearchSpace& space, Query& query, const Scorer& scorer, Collector& collector, size_t width,
           std::span<const uint32_t> by_floor);
 
 }  // namespace pixnar

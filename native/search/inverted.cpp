@@ -18,15 +18,15 @@ namespace {
 
 class Search {
   public:
-    Search(Field& field, Effort& effort)
-        : field_(field), effort_(effort), shared_(field.query.shared()), order_(field), longest_(order_.longest),
-          sets_(order_.sets), lists_(order_.lists), groups_(order_.groups), open_(field.classes().size()),
+    Search(SegmentView& segment, Effort& effort)
+        : segment_(segment), effort_(effort), shared_(segment.query.shared()), order_(segment), longest_(order_.longest),
+          sets_(order_.sets), lists_(order_.lists), groups_(order_.groups), open_(segment.classes().size()),
           wanted_(open_.size()) {
         for (uint32_t t = 0; t < longest_; ++t) least_gain_[t].resize(open_.size());
         for (size_t c = 0; c < open_.size(); ++c) {
-            const LengthClass& in = field.classes()[c];
-            const auto& scale = field.levels.scale(c);
-            kinds_.push_back({in.first_token, in.begin, in.length, field.matched(c), scale.low, scale.step, 0});
+            const LengthClass& in = segment.classes()[c];
+            const auto& scale = segment.levels.scale(c);
+            kinds_.push_back({in.first_token, in.begin, in.length, segment.matched(c), scale.low, scale.step, 0});
         }
         prepare_quick();
         prepare_blocks();
@@ -38,7 +38,7 @@ class Search {
             limits(g);
             if (!close_classes()) return;
             if (effort_.out()) return give_up();
-            if (effort_.spent > field_.table.rows() / 2 + 1024) return sweep(static_cast<uint32_t>(at));
+            if (effort_.spent > segment_.table.rows() / 2 + 1024) return sweep(static_cast<uint32_t>(at));
             read(at, groups_[g].end);
             at = groups_[g].end;
         }
@@ -67,14 +67,14 @@ class Search {
         std::vector<const List*> first;
         for (const List& list : lists_)
             if (list.slot == 0) first.push_back(&list);
-        rest_gain_ = field_.query.set(0).missing_gain();
+        rest_gain_ = segment_.query.set(0).missing_gain();
         if (first.size() > most_marked) {
             std::nth_element(first.begin(), first.begin() + most_marked, first.end(),
                              [](const List* a, const List* b) { return a->gain > b->gain; });
             rest_gain_ = first[most_marked]->gain;
             first.resize(most_marked);
         }
-        const uint32_t rows = field_.table.rows();
+        const uint32_t rows = segment_.table.rows();
         block_shift_ = static_cast<unsigned>(std::max(4, static_cast<int>(std::bit_width(rows)) - 19));
         blocks_.assign((rows >> block_shift_) + 1, 0);
         double most = 0, least = 0;
@@ -87,11 +87,11 @@ class Search {
         for (int q = 1; q < 256; ++q) block_gain_[q] = rounded_up(std::max(rest_gain_, least + unit * q));
         marked_.assign(open_.size(), 0);
         for (size_t c = 0; c < open_.size(); ++c) {
-            const LengthClass& in = field_.classes()[c];
-            marked_[c] = in.length > 1 && field_.possible(c) && (in.end - in.begin) > rows / 64;
+            const LengthClass& in = segment_.classes()[c];
+            marked_[c] = in.length > 1 && segment_.possible(c) && (in.end - in.begin) > rows / 64;
             if (!marked_[c]) continue;
             for (const List* list : first) {
-                const auto [from, to] = field_.table.child(in, in.begin, in.end, 0, list->token);
+                const auto [from, to] = segment_.table.child(in, in.begin, in.end, 0, list->token);
                 if (from == to) continue;
                 const double steps = unit > 0 && unit < 1e300 ? std::ceil((list->gain - least) / unit) : 255.0;
                 const auto value = static_cast<uint8_t>(std::clamp(steps + 1, 1.0, 255.0));
@@ -115,7 +115,7 @@ class Search {
             uint8_t& at = quick_[list.slot * quick_size + quick_hash(list.token)];
             at = std::max(at, static_cast<uint8_t>(std::min(steps, 254.0) + 1));
         }
-        gain_of_[0] = field_.strict ? nothing : 0.0;
+        gain_of_[0] = segment_.strict ? nothing : 0.0;
         for (int q = 1; q < 256; ++q) gain_of_[q] = low_ + unit_ * (q - 1);
     }
     static uint32_t quick_slot(uint16_t hash) { return hash >> (16 - quick_bits); }
@@ -161,8 +161,8 @@ class Search {
     }
 
     double unmet(size_t c) const {
-        const uint32_t m = field_.matched(c);
-        return std::min(field_.most_base(c) + gains_[m], scores_[m]) + field_.end(c);
+        const uint32_t m = segment_.matched(c);
+        return std::min(segment_.most_base(c) + gains_[m], scores_[m]) + segment_.end(c);
     }
 
     // Which classes may still hold a docid that matters and has not been met; false if none does.
@@ -170,15 +170,15 @@ class Search {
         bool any = false;
         std::fill_n(least_score_, most_slots, std::numeric_limits<double>::infinity());
         for (size_t c = 0; c < open_.size(); ++c) {
-            wanted_[c] = field_.wanted(c);
+            wanted_[c] = segment_.wanted(c);
             const double bound = unmet(c);
-            kinds_[c].wanted = wanted_[c] - field_.end(c);
-            open_[c] = field_.possible(c) && bound != nothing && bound >= wanted_[c];
+            kinds_[c].wanted = wanted_[c] - segment_.end(c);
+            open_[c] = segment_.possible(c) && bound != nothing && bound >= wanted_[c];
             any |= open_[c];
             if (!open_[c]) continue;
-            for (uint32_t t = 0; t < field_.matched(c); ++t) {
-                least_gain_[t][c] = wanted_[c] - rest_of_[t][field_.matched(c)].all - field_.end(c);
-                least_score_[t] = std::min(least_score_[t], wanted_[c] - other_scores_[t][field_.matched(c)] - field_.end(c));
+            for (uint32_t t = 0; t < segment_.matched(c); ++t) {
+                least_gain_[t][c] = wanted_[c] - rest_of_[t][segment_.matched(c)].all - segment_.end(c);
+                least_score_[t] = std::min(least_score_[t], wanted_[c] - other_scores_[t][segment_.matched(c)] - segment_.end(c));
             }
         }
         return any;
@@ -186,7 +186,7 @@ class Search {
 
     void give_up() {
         for (size_t c = 0; c < open_.size(); ++c)
-            if (open_[c]) effort_.leave(field_.most_score(c, unmet(c)));
+            if (open_[c]) effort_.leave(segment_.most_score(c, unmet(c)));
     }
 
     void read(size_t from, size_t to) {
@@ -209,32 +209,32 @@ class Search {
     void find(const List& list, uint32_t position, uint32_t place) {
         ++effort_.spent;
         if (place > 0) {
-            const auto [from, to] = shared_ ? field_.table.occurrences(place, list.token)
+            const auto [from, to] = shared_ ? segment_.table.occurrences(place, list.token)
                                             : std::pair<uint64_t, uint64_t>{list.from, list.from + list.rows};
             if (from == to) return;
             jobs_.push_back({from, to, position, static_cast<uint16_t>(place), 0});
-            field_.table.prefetch_postings(place, from);
-            if (!field_.levels.empty()) __builtin_prefetch(field_.levels.posted(place) + from);
+            segment_.table.prefetch_postings(place, from);
+            if (!segment_.levels.empty()) __builtin_prefetch(segment_.levels.posted(place) + from);
             return;
         }
         for (size_t c = 0; c < open_.size(); ++c) {
             if (!matters(c, list, 0)) continue;
-            const LengthClass& in = field_.classes()[c];
-            const auto [from, to] = field_.table.child(in, in.begin, in.end, 0, list.token);
+            const LengthClass& in = segment_.classes()[c];
+            const auto [from, to] = segment_.table.child(in, in.begin, in.end, 0, list.token);
             if (from == to) continue;
             jobs_.push_back({from, to, position, 0, static_cast<uint16_t>(c)});
-            if (!field_.levels.empty()) __builtin_prefetch(field_.levels.data() + from);
+            if (!segment_.levels.empty()) __builtin_prefetch(segment_.levels.data() + from);
         }
     }
 
     // Whether a docid of class c that is first met in this list can matter.
     bool matters(size_t c, const List& list, uint32_t place) const {
-        return open_[c] && list.score + other_scores_[place][field_.matched(c)] + field_.end(c) >= wanted_[c];
+        return open_[c] && list.score + other_scores_[place][segment_.matched(c)] + segment_.end(c) >= wanted_[c];
     }
 
     void first_place(const Job& job) {
-        const uint8_t* levels = field_.levels.empty() ? nullptr : field_.levels.data() + job.from;
-        const uint16_t* near = field_.levels.knows_near() ? field_.levels.near(0) + job.from : nullptr;
+        const uint8_t* levels = segment_.levels.empty() ? nullptr : segment_.levels.data() + job.from;
+        const uint16_t* near = segment_.levels.knows_near() ? segment_.levels.near(0) + job.from : nullptr;
         sieve(job.of_class, lists_[job.list], job.list, 0, levels, near, job.to - job.from,
               [&](uint64_t i) { return static_cast<uint32_t>(job.from + i); });
     }
@@ -244,17 +244,17 @@ class Search {
         const uint64_t to = job.to;
         const uint32_t position = job.list, place = job.place;
         const List& list = lists_[position];
-        const auto& classes = field_.classes();
-        const uint8_t* levels = field_.levels.empty() ? nullptr : field_.levels.posted(place);
-        const uint16_t* near = field_.levels.knows_near() ? field_.levels.near(place) : nullptr;
+        const auto& classes = segment_.classes();
+        const uint8_t* levels = segment_.levels.empty() ? nullptr : segment_.levels.posted(place);
+        const uint16_t* near = segment_.levels.knows_near() ? segment_.levels.near(place) : nullptr;
         size_t c = 0;
         if (to - from <= 24) {  // row by row: runs would cost more than they save
             for (; from < to; ++from) {
-                const uint32_t row = field_.table.posting(place, from);
+                const uint32_t row = segment_.table.posting(place, from);
                 while (c + 1 < classes.size() && row >= classes[c].end) ++c;
                 if (!open_[c] || row < classes[c].begin || classes[c].length <= place) continue;
                 const uint8_t level = levels ? levels[from] : uint8_t{0};
-                if (least_gain_[place][c] > list.gain + field_.levels.at(c, level) || !matters(c, list, place)) continue;
+                if (least_gain_[place][c] > list.gain + segment_.levels.at(c, level) || !matters(c, list, place)) continue;
                 const Near known = near_of(c, place);
                 if (near && known.quick && hopeless(c, list, known, level, near[from])) continue;
                 touch({row, position, static_cast<uint16_t>(c), static_cast<uint8_t>(place), level}, known, near ? near[from] : uint16_t{0});
@@ -262,12 +262,12 @@ class Search {
             return;
         }
         while (from < to) {
-            const uint32_t row = field_.table.posting(place, from);
+            const uint32_t row = segment_.table.posting(place, from);
             while (c + 1 < classes.size() && row >= classes[c].end) ++c;
             const uint64_t run = std::max(from + 1, end_of_run(place, from, to, classes[c].end));
             if (classes[c].length > place && matters(c, list, place))  // the class is too short only in a damaged table
                 sieve(c, list, position, place, levels ? levels + from : nullptr, near ? near + from : nullptr, run - from, [&, first = from](uint64_t i) {
-                    return std::clamp(field_.table.posting(place, first + i), classes[c].begin, classes[c].end - 1);
+                    return std::clamp(segment_.table.posting(place, first + i), classes[c].begin, classes[c].end - 1);
                 });
             from = run;
         }
@@ -280,13 +280,13 @@ class Search {
         double rest = 0;                 // what all other slots can gain
     };
     Near near_of(size_t c, uint32_t place) const {
-        const uint32_t m = field_.matched(c), slot = Levels::near_place(place);
-        if (!field_.levels.knows_near() || slot >= m) return {nullptr, 0, rest_of_[place][m].all};
+        const uint32_t m = segment_.matched(c), slot = Levels::near_place(place);
+        if (!segment_.levels.knows_near() || slot >= m) return {nullptr, 0, rest_of_[place][m].all};
         return {quick_.data() + (shared_ ? 0 : slot) * quick_size, slot_gain_[slot], rest_of_[place][m].not_near};
     }
     bool hopeless(size_t c, const List& list, const Near& known, uint8_t level, uint16_t near) const {
         const double gain = std::min(gain_of_[known.quick[quick_slot(near)]], known.most);
-        return field_.levels.at(c, level) + list.gain + gain + known.rest + field_.end(c) < wanted_[c];
+        return segment_.levels.at(c, level) + list.gain + gain + known.rest + segment_.end(c) < wanted_[c];
     }
 
     // Docids of class c that are in a list; only those whose level and near token allow it are looked at.
@@ -303,7 +303,7 @@ class Search {
         effort_.spent += count / 16;
         unsigned least = 0;
         if (levels != nullptr) {
-            least = field_.levels.least(c, least_gain_[place][c] - list.gain);
+            least = segment_.levels.least(c, least_gain_[place][c] - list.gain);
             if (least > 255) return;
         }
         uint64_t i = 0;
@@ -321,12 +321,12 @@ class Search {
 
     // The first of [from, to) whose row is not below `row`.
     uint64_t end_of_run(uint32_t place, uint64_t from, uint64_t to, uint32_t row) const {
-        if (field_.table.posting(place, to - 1) < row) return to;
+        if (segment_.table.posting(place, to - 1) < row) return to;
         for (const uint64_t near = std::min(to, from + 8); from < near; ++from)
-            if (field_.table.posting(place, from) >= row) return from;
+            if (segment_.table.posting(place, from) >= row) return from;
         while (from < to) {
             const uint64_t middle = (from + to) / 2;
-            if (field_.table.posting(place, middle) < row) from = middle + 1;
+            if (segment_.table.posting(place, middle) < row) from = middle + 1;
             else to = middle;
         }
         return from;
@@ -335,13 +335,13 @@ class Search {
     void touch(const Met& met, const Near& known, uint16_t near) {
         const size_t c = met.of_class;
         if (met.place > 0 && marked_[c]) {
-            const Rest& rest = rest_of_[met.place][field_.matched(c)];
-            double bound = field_.levels.at(c, met.level) + lists_[met.list].gain + field_.end(c);
+            const Rest& rest = rest_of_[met.place][segment_.matched(c)];
+            double bound = segment_.levels.at(c, met.level) + lists_[met.list].gain + segment_.end(c);
             bound += std::min(block_gain_[blocks_[met.row >> block_shift_]], first_gain_);
             bound += known.quick ? rest.neither + std::min(gain_of_[known.quick[quick_slot(near)]], known.most) : rest.not_first;
             if (bound < wanted_[c]) return;
         }
-        field_.table.prefetch_tokens(field_.classes()[met.of_class], met.row);
+        segment_.table.prefetch_tokens(segment_.classes()[met.of_class], met.row);
         waiting_[waiting_count_++] = met;
         if (waiting_count_ == waiting_most) flush();
     }
@@ -358,13 +358,13 @@ class Search {
             const uint8_t* quick = quick_.data();
             double sum = kind.low + kind.step * met.level;
             for (uint32_t t = 0; t < kind.matched; ++t, ++at, quick += stride)
-                sum += gain_of_[quick[quick_hash(field_.table.raw_token(at))]];
+                sum += gain_of_[quick[quick_hash(segment_.table.raw_token(at))]];
             bounds[i] = sum;
         }
         for (size_t i = 0; i < waiting_count_; ++i) {
             const Met& met = waiting_[i];
             if (bounds[i] < kinds_[met.of_class].wanted) continue;
-            if (field_.factors && bounds[i] + field_.end(met.of_class) < field_.wanted(met.of_class, met.row)) continue;
+            if (segment_.factors && bounds[i] + segment_.end(met.of_class) < segment_.wanted(met.of_class, met.row)) continue;
             meet(met);
         }
         waiting_count_ = 0;
@@ -373,55 +373,55 @@ class Search {
     // A docid in one of its lists: nothing to do if it is in an earlier one.
     void meet(const Met& met) {
         const size_t c = met.of_class;
-        const LengthClass& in = field_.classes()[c];
+        const LengthClass& in = segment_.classes()[c];
         const uint32_t token_here = lists_[met.list].token;
         double gains = 0;
-        for (uint32_t t = 0, m = field_.matched(c); t < m; ++t) {
-            const uint32_t token = field_.table.token(in, met.row, t);
+        for (uint32_t t = 0, m = segment_.matched(c); t < m; ++t) {
+            const uint32_t token = segment_.table.token(in, met.row, t);
             if (t == met.place) {
                 gains += lists_[met.list].gain;
                 continue;
             }
-            const SlotSet& set = field_.query.set(t);
+            const SlotSet& set = segment_.query.set(t);
             const uint32_t entry = set.find(token);
             if (entry == SlotSet::none) {
-                if (field_.strict) return;
+                if (segment_.strict) return;
                 continue;
             }
             if (set.place(entry) < met.list || (shared_ && token == token_here && t < met.place)) return;
             gains += set.gain(entry);
         }
-        if (field_.levels.base(c, met.row) + gains + field_.end(c) >= field_.wanted(c, met.row)) field_.consider(c, met.row);
+        if (segment_.levels.base(c, met.row) + gains + segment_.end(c) >= segment_.wanted(c, met.row)) segment_.consider(c, met.row);
     }
 
     // What the first `read` lists have not met: every docid of the open classes.
     void sweep(uint32_t read) {
         for (size_t c = 0; c < open_.size(); ++c) {
             if (!open_[c]) continue;
-            const LengthClass& in = field_.classes()[c];
-            const double room = gains_[field_.matched(c)] + field_.end(c);
+            const LengthClass& in = segment_.classes()[c];
+            const double room = gains_[segment_.matched(c)] + segment_.end(c);
             for (uint32_t row = in.begin; row < in.end; ++row) {
                 if (effort_.out()) {
-                    effort_.leave(field_.most_score(c, unmet(c)));
+                    effort_.leave(segment_.most_score(c, unmet(c)));
                     break;
                 }
-                if (!field_.levels.empty() && field_.levels.base(c, row) + room < field_.wanted(c, row)) continue;
+                if (!segment_.levels.empty() && segment_.levels.base(c, row) + room < segment_.wanted(c, row)) continue;
                 ++effort_.spent;
                 bool met = false;
                 double gains = 0;
-                for (uint32_t t = 0, m = field_.matched(c); t < m && !met; ++t) {
-                    const SlotSet& set = field_.query.set(t);
-                    const uint32_t entry = set.find(field_.table.token(in, row, t));
-                    met = entry == SlotSet::none ? field_.strict : set.place(entry) < read;
+                for (uint32_t t = 0, m = segment_.matched(c); t < m && !met; ++t) {
+                    const SlotSet& set = segment_.query.set(t);
+                    const uint32_t entry = set.find(segment_.table.token(in, row, t));
+                    met = entry == SlotSet::none ? segment_.strict : set.place(entry) < read;
                     if (entry != SlotSet::none) gains += set.gain(entry);
                 }
-                if (!met && field_.levels.base(c, row) + gains + field_.end(c) >= field_.wanted(c, row)) field_.consider(c, row);
+                if (!met && segment_.levels.base(c, row) + gains + segment_.end(c) >= segment_.wanted(c, row)) segment_.consider(c, row);
             }
         }
     }
 
     static constexpr size_t waiting_most = 256;
-    Field& field_;
+    SegmentView& segment_;
     Effort& effort_;
     const bool shared_;
     const ReadingOrder order_;
@@ -463,6 +463,6 @@ class Search {
 
 }  // namespace
 
-void inverted(Field& field, Effort& effort) { Search(field, effort).run(); }
+void inverted(SegmentView& segment, Effort& effort) { Search(segment, effort).run(); }
 
 }  // namespace pixnar

@@ -39,33 +39,33 @@ void sort_lists(std::vector<List>& lists) {
 }
 
 // Rows that a list makes us look at; of the first place a guess from the fullest classes.
-void measure(const Field& field, uint32_t longest, std::span<const size_t> fullest, List& list) {
+void measure(const SegmentView& segment, uint32_t longest, std::span<const size_t> fullest, List& list) {
     uint64_t rows = 0;
     for (uint32_t place = list.slot; place < longest; ++place) {
         if (place == 0) {
             for (const size_t c : fullest) {
-                const LengthClass& in = field.classes()[c];
-                const auto [from, to] = field.table.child(in, in.begin, in.end, 0, list.token);
+                const LengthClass& in = segment.classes()[c];
+                const auto [from, to] = segment.table.child(in, in.begin, in.end, 0, list.token);
                 rows += to - from;
             }
         } else {
-            const auto [from, to] = field.table.occurrences(place, list.token);
+            const auto [from, to] = segment.table.occurrences(place, list.token);
             list.from = from;
             rows += to - from;
         }
-        if (!field.query.shared()) break;
+        if (!segment.query.shared()) break;
     }
     list.rows = static_cast<uint32_t>(std::min<uint64_t>(rows, ~uint32_t{0}));
 }
 
 }  // namespace
 
-ReadingOrder::ReadingOrder(Field& field) {
-    const auto& classes = field.classes();
-    for (size_t c = 0; c < classes.size(); ++c) longest = std::max(longest, field.matched(c));
-    sets = field.query.shared() ? std::min(longest, 1u) : longest;
+ReadingOrder::ReadingOrder(SegmentView& segment) {
+    const auto& classes = segment.classes();
+    for (size_t c = 0; c < classes.size(); ++c) longest = std::max(longest, segment.matched(c));
+    sets = segment.query.shared() ? std::min(longest, 1u) : longest;
     // What a token that no list names can score.
-    const Floor& floor = field.scorer.floor();
+    const Floor& floor = segment.scorer.floor();
     const double most_floor = floor.strict() ? nothing : double{floor.most};
     std::vector<size_t> fullest(classes.size());
     std::iota(fullest.begin(), fullest.end(), size_t{0});
@@ -80,14 +80,14 @@ ReadingOrder::ReadingOrder(Field& field) {
     };
     std::vector<List> sorted;
     for (uint32_t t = 0; t < sets; ++t) {
-        const SlotSet& set = field.query.set(t);
+        const SlotSet& set = segment.query.set(t);
         for (size_t i = 0; i < set.size(); ++i) {
             const Candidate& item = set.item(i);
             sorted.push_back({item.gain, item.score, item.token, item.entry, t, 0, 0});
         }
     }
     sort_lists(sorted);
-    for (List& list : sorted) measure(field, longest, fullest, list);
+    for (List& list : sorted) measure(segment, longest, fullest, list);
     // A few short lists with the most gain first: what they find raises the threshold for all others.
     std::vector<std::vector<List>> by_slot(sets);
     for (const List& list : sorted) {
@@ -103,7 +103,7 @@ ReadingOrder::ReadingOrder(Field& field) {
         costs.assign(n + 1, 0.0);
         for (uint32_t i = 0; i < n; ++i) costs[i + 1] = costs[i] + overhead + own[i].rows;
         // After k lists the slot still adds at most what list k gains: the lower hull of that over the cost.
-        auto left = [&](uint32_t k) { return k < n ? double{own[k].gain} : n > 0 && field.strict ? own[n - 1].gain - 4.0 : 0.0; };
+        auto left = [&](uint32_t k) { return k < n ? double{own[k].gain} : n > 0 && segment.strict ? own[n - 1].gain - 4.0 : 0.0; };
         auto slope = [&](uint32_t a, uint32_t b) {
             const double drop = left(a) - left(b);
             return std::isnan(drop) ? 0.0 : drop / (costs[b] - costs[a]);  // gains of scores near the largest float
@@ -121,14 +121,14 @@ ReadingOrder::ReadingOrder(Field& field) {
     lists.reserve(lists.size() + sorted.size());
     for (const Step& step : steps) lists.insert(lists.end(), sorted.begin() + step.from, sorted.begin() + step.to);
     for (size_t p = 0; p < lists.size(); ++p)
-        field.query.set(lists[p].slot).set_place(lists[p].entry, static_cast<uint32_t>(p));
+        segment.query.set(lists[p].slot).set_place(lists[p].entry, static_cast<uint32_t>(p));
     for (size_t end = 0, size = 16; end < lists.size(); size = std::min<size_t>(size * 2, 128)) {
         end = std::min(end + size, lists.size());
         groups.push_back({end, {}, {}});
     }
     double gain[most_slots], score[most_slots];
     for (uint32_t t = 0; t < sets; ++t) {
-        gain[t] = field.query.set(t).missing_gain();
+        gain[t] = segment.query.set(t).missing_gain();
         score[t] = most_floor;
     }
     rest = {lists.size(), {}, {}};

@@ -19,7 +19,7 @@ struct List {
 // those lists come first that lower the bounds most for the rows they make us look at. Every candidate learns the place of
 // its list.
 struct ReadingOrder {
-    explicit ReadingOrder(Field& field);
+    explicit ReadingOrder(SegmentView& segment);
 
     struct Group {
         size_t end;

@@ -130,7 +130,7 @@ double Factors::most() const {
     return most;
 }
 
-int Shelf::compare(Place a, Place b) const {
+int SearchSpace::compare(Place a, Place b) const {
     if (a == b) return 0;
     const DocidTable &left = *segments[a.segment].table, &right = *segments[b.segment].table;
     const LengthClass &in_left = left.class_of(a.row), &in_right = right.class_of(b.row);
@@ -141,7 +141,7 @@ int Shelf::compare(Place a, Place b) const {
     return in_left.length == in_right.length ? 0 : in_left.length < in_right.length ? -1 : 1;
 }
 
-bool Shelf::names_any(Place place) const {
+bool SearchSpace::names_any(Place place) const {
     const Segment& in = segments[place.segment];
     const auto [from, to] = in.table->pairs_of(place.row);
     for (uint64_t pair = from; pair < to; ++pair)
@@ -149,7 +149,7 @@ bool Shelf::names_any(Place place) const {
     return false;
 }
 
-std::vector<uint32_t> Shelf::named(Place place) const {
+std::vector<uint32_t> SearchSpace::named(Place place) const {
     std::vector<uint32_t> found;
     auto gather = [&](Place at) {
         const Segment& in = segments[at.segment];
@@ -172,7 +172,7 @@ std::vector<uint32_t> Shelf::named(Place place) const {
     return found;
 }
 
-bool Shelf::pair_alive(const Segment& in, uint32_t row, uint32_t local) const {
+bool SearchSpace::pair_alive(const Segment& in, uint32_t row, uint32_t local) const {
     auto [from, to] = in.table->pairs_of(row);
     while (from < to) {
         const uint64_t middle = (from + to) / 2;

@@ -113,7 +113,7 @@ struct Place {  // of a docid
 };
 
 // Everything that can be found: the table and, behind it, what was added since.
-struct Shelf {
+struct SearchSpace {
     std::vector<Segment> segments;
     std::span<const uint32_t> rank;  // of a document's id among those of the first segment
     std::span<const uint64_t> keys;  // the same for documents added later, comparable with key()
@@ -142,7 +142,7 @@ struct Shelf {
     bool pair_alive(const Segment& in, uint32_t row, uint32_t local) const;
 };
 
-template <class Visit> void Shelf::each_docid(uint32_t document, Visit visit) const {
+template <class Visit> void SearchSpace::each_docid(uint32_t document, Visit visit) const {
     for (uint32_t s = 0; s < segments.size(); ++s) {
         const Segment& in = segments[s];
         uint32_t local;

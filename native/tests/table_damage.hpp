@@ -79,7 +79,7 @@ inline bool consistent(const DocidTable& table, Random& random) {
     return good;
 }
 
-// Decodes with every engine; the results may be anything, but lie inside the shelf. `added` may be null.
+// Decodes with every engine; the results may be anything, but lie inside the space. `added` may be null.
 inline bool decode_all(const DocidTable& table, const DocidTable* added, Random& random) {
     constexpr uint32_t most_documents = 1 << 16;  // what a filter has a bit for
     const uint32_t slots = 1 + random.below(6);
@@ -93,7 +93,7 @@ inline bool decode_all(const DocidTable& table, const DocidTable* added, Random&
     for (uint32_t v = 0; v < by_floor.size(); ++v) by_floor[v] = v;
     std::stable_sort(by_floor.begin(), by_floor.end(), [&](uint32_t a, uint32_t b) { return floor.values[a] > floor.values[b]; });
 
-    Shelf shelf;
+    SearchSpace space;
     std::vector<std::unique_ptr<Levels>> levels;
     std::vector<uint64_t> dead, keys, allowed;
     std::vector<uint32_t> numbers, twins;
@@ -102,25 +102,25 @@ inline bool decode_all(const DocidTable& table, const DocidTable* added, Random&
         dead.resize((table.pairs() + 63) / 64);
         for (uint64_t& word : dead) word = random.next() & random.next();
     }
-    shelf.segments.push_back({&table, levels.back().get(), dead, {}, {}});
-    shelf.documents = table.documents();
+    space.segments.push_back({&table, levels.back().get(), dead, {}, {}});
+    space.documents = table.documents();
     if (added != nullptr && added->vocabulary() == table.vocabulary() && added->documents() < most_documents) {
         keys.resize(added->documents());
         for (uint64_t& key : keys) key = random.next();
-        for (uint32_t i = 0; i < added->documents(); ++i) numbers.push_back(shelf.documents + i);
+        for (uint32_t i = 0; i < added->documents(); ++i) numbers.push_back(space.documents + i);
         for (uint32_t i = 0; i < added->rows(); ++i)
             twins.push_back(table.rows() > 0 && random.one_in(3) ? random.below(table.rows()) : Segment::no_twin);
-        shelf.documents += added->documents();
+        space.documents += added->documents();
         levels.push_back(std::make_unique<Levels>(*added, floor, slots, Workers{}));
-        shelf.segments.push_back({added, levels.back().get(), {}, numbers, twins});
-        shelf.keys = keys;
+        space.segments.push_back({added, levels.back().get(), {}, numbers, twins});
+        space.keys = keys;
     }
-    if (shelf.documents < most_documents && random.one_in(2)) {
-        allowed.resize((uint64_t{shelf.documents} + 63) / 64);
+    if (space.documents < most_documents && random.one_in(2)) {
+        allowed.resize((uint64_t{space.documents} + 63) / 64);
         for (uint64_t& word : allowed) word = random.next();
-        shelf.filtered = true;
-        shelf.allowed = allowed;
-        for (const uint64_t word : allowed) shelf.allowed_count += static_cast<uint64_t>(std::popcount(word));
+        space.filtered = true;
+        space.allowed = allowed;
+        for (const uint64_t word : allowed) space.allowed_count += static_cast<uint64_t>(std::popcount(word));
     }
 
     std::vector<uint32_t> tokens;
@@ -137,23 +137,23 @@ inline bool decode_all(const DocidTable& table, const DocidTable* added, Random&
     }
     const SlotScores asked{tokens, scores, offsets, ends, false};
     bool indexed = true;
-    for (const Segment& in : shelf.segments) indexed &= in.table->indexed();
+    for (const Segment& in : space.segments) indexed &= in.table->indexed();
     for (const Engine engine : {Engine::automatic, Engine::brute_force, Engine::best_first, Engine::inverted, Engine::enumerate,
                                 Engine::beam}) {
         if ((engine == Engine::inverted || engine == Engine::enumerate) && !indexed) continue;
-        if (engine == Engine::enumerate && !shelf.filtered) continue;
+        if (engine == Engine::enumerate && !space.filtered) continue;
         for (const bool documents : {false, true}) {
-            Wish wish{1 + size_t{random.below(60)}, static_cast<Order>(random.below(engine == Engine::beam ? 2 : 3)),
+            DecodeOptions options{1 + size_t{random.below(60)}, static_cast<Order>(random.below(engine == Engine::beam ? 2 : 3)),
                       random.below(3) * 0.5, engine, random.one_in(4) ? 1 + random.below(300) : 0, documents,
                       indexed ? random.below(4) : 1, 1 + size_t{random.below(20)}};
-            if (documents && !indexed) wish.work_limit = 0;  // refused: true scores need the index
-            const Answer answer = decode(shelf, floor, by_floor, asked, wish);
-            good &= answer.hits.size() <= wish.k;
+            if (documents && !indexed) options.work_limit = 0;  // refused: true scores need the index
+            const Answer answer = decode(space, floor, by_floor, asked, options);
+            good &= answer.hits.size() <= options.k;
             for (const Hit& hit : answer.hits) {
-                good &= hit.place.segment < shelf.segments.size();
-                good &= hit.place.row < shelf.segments[hit.place.segment].table->rows();
-                good &= !documents || hit.document < shelf.documents;
-                for (const uint32_t document : shelf.named(hit.place)) good &= document < shelf.documents;
+                good &= hit.place.segment < space.segments.size();
+                good &= hit.place.row < space.segments[hit.place.segment].table->rows();
+                good &= !documents || hit.document < space.documents;
+                for (const uint32_t document : space.named(hit.place)) good &= document < space.documents;
             }
         }
     }

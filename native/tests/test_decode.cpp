@@ -12,7 +12,7 @@
 #include "tests/decode_twin.hpp"
 #include "tests/random.hpp"
 #include "tests/sanitized.hpp"
-#include "tests/shelves.hpp"
+#include "tests/search_spaces.hpp"
 
 using namespace pixnar;
 using namespace pixnar::test;
@@ -26,7 +26,7 @@ bool close(double a, double b) { return a == b || std::abs(a - b) <= 1e-9 * std:
 // One way to ask, with all that is known about the answer.
 class Case {
     auto allows() const {
-        return [this](uint32_t document) { return ready_.shelf.allows(document); };
+        return [this](uint32_t document) { return ready_.space.allows(document); };
     }
 
   public:
@@ -38,8 +38,8 @@ class Case {
     const std::vector<Found>& found() const { return found_; }
 
     Answer ask(Engine engine, size_t k, uint64_t limit = 0) const {
-        Wish wish{k, order_, length_norm_, engine, limit, false, 1, 0};
-        return decode(ready_.shelf, ready_.floor, ready_.by_floor, arrays_.view(), wish);
+        DecodeOptions options{k, order_, length_norm_, engine, limit, false, 1, 0};
+        return decode(ready_.space, ready_.floor, ready_.by_floor, arrays_.view(), options);
     }
 
     void check_docids(Engine engine, size_t k) const {
@@ -53,17 +53,17 @@ class Case {
         for (size_t i = 0; i < answer.hits.size() && i < found_.size(); ++i) {
             std::vector<uint32_t> wanted;
             std::copy_if(found_[i].documents->begin(), found_[i].documents->end(), std::back_inserter(wanted), allows());
-            const Shelf& shelf = ready_.shelf;
-            std::sort(wanted.begin(), wanted.end(), [&](uint32_t a, uint32_t b) { return shelf.key(a) < shelf.key(b); });
-            CHECK_EQ(ready_.shelf.named(answer.hits[i].place), wanted);
+            const SearchSpace& space = ready_.space;
+            std::sort(wanted.begin(), wanted.end(), [&](uint32_t a, uint32_t b) { return space.key(a) < space.key(b); });
+            CHECK_EQ(ready_.space.named(answer.hits[i].place), wanted);
         }
     }
 
     std::vector<FoundDocument> documents(uint64_t top) const {
-        return documents_of(found_, top, allows(), [this](uint32_t document) { return ready_.shelf.key(document); });
+        return documents_of(found_, top, allows(), [this](uint32_t document) { return ready_.space.key(document); });
     }
     Answer ask_documents(Engine engine, size_t k, uint64_t top, uint64_t limit = 0) const {
-        return decode(ready_.shelf, ready_.floor, ready_.by_floor, arrays_.view(),
+        return decode(ready_.space, ready_.floor, ready_.by_floor, arrays_.view(),
                       {k, order_, length_norm_, engine, limit, true, top, 0});
     }
 
@@ -74,7 +74,7 @@ class Case {
     }
 
     void check_beam(const Twin& twin, size_t width, size_t k) const {
-        const Answer answer = decode(ready_.shelf, ready_.floor, ready_.by_floor, arrays_.view(),
+        const Answer answer = decode(ready_.space, ready_.floor, ready_.by_floor, arrays_.view(),
                                      {k, order_, length_norm_, Engine::beam, 0, false, 1, width});
         says(CHECK(!answer.exact), Engine::beam, k);
         says(CHECK(same_docids(answer, allowed_of(twin.beam(stock_.alive, width), allows()), k)), Engine::beam, width);
@@ -129,7 +129,7 @@ class Case {
     }
 
   private:
-    Tokens tokens_of(Place place) const { return ready_.shelf.segments[place.segment].table->tokens(place.row); }
+    Tokens tokens_of(Place place) const { return ready_.space.segments[place.segment].table->tokens(place.row); }
     bool in_order(const Hit& a, const Hit& b) const {
         return a.score != b.score ? a.score > b.score : tokens_of(a.place) < tokens_of(b.place);
     }
@@ -210,7 +210,7 @@ void check_query(Random& random, const Stock& stock, const AskedShape& shape, Or
                               " norm " + shown(length_norm) + " factors " + shown(!scaling.values.empty()) + " allowed " + shown(fraction));
         results += asking.found().size();
         std::vector<Engine> engines(std::begin(exact_engines), std::end(exact_engines));
-        if (ready.shelf.filtered) engines.push_back(Engine::enumerate);
+        if (ready.space.filtered) engines.push_back(Engine::enumerate);
         const size_t k = random.pick(std::vector<size_t>{1, 10, 100, 5000}), other_k = random.below(40);
         for (const Engine engine : engines) {
             asking.check_docids(engine, k);
@@ -289,7 +289,7 @@ void test_empty_tables() {
                                             Engine::beam})
                     for (const bool documents : {false, true}) {
                         if (engine == Engine::beam && order == Order::assigned) continue;
-                        const Answer answer = decode(ready.shelf, ready.floor, ready.by_floor, arrays.view(),
+                        const Answer answer = decode(ready.space, ready.floor, ready.by_floor, arrays.view(),
                                                      {10, order, 0, engine, 0, documents, 0, 4});
                         CHECK(answer.hits.empty());
                         CHECK_EQ(answer.exact, engine != Engine::beam);
@@ -303,10 +303,10 @@ void test_errors() {
     Asked asked = random_query(random, *stock, {3, 5, FloorKind::strict, true});
     const Ready ready(*stock, {}, 3);
     const AskedArrays arrays(asked);
-    const auto with = [&](auto change, Wish wish = {}) {
+    const auto with = [&](auto change, DecodeOptions options = {}) {
         SlotScores scores = arrays.view();
         change(scores);
-        return decode(ready.shelf, ready.floor, ready.by_floor, scores, wish);
+        return decode(ready.space, ready.floor, ready.by_floor, scores, options);
     };
     const auto same = [](SlotScores&) {};
     with(same);
@@ -337,7 +337,7 @@ void test_errors() {
     CHECK_THROWS(std::invalid_argument, "give a filter", with(same, {10, Order::slots, 0, Engine::enumerate}));
     CHECK_THROWS(std::invalid_argument, "the beam knows", with(same, {10, Order::assigned, 0, Engine::beam}));
     CHECK_THROWS(std::invalid_argument, "the floor has 3 values",
-                 decode(ready.shelf, Floor({1, 2, 3}), {}, arrays.view(), Wish{}));
+                 decode(ready.space, Floor({1, 2, 3}), {}, arrays.view(), DecodeOptions{}));
 
     const std::vector<uint8_t> classes(stock->table->rows(), 7);
     std::vector<float> values(Factors::kinds, 2.0f);
@@ -359,7 +359,7 @@ void test_errors() {
     bare.table.emplace(bare.store.arrays());
     const Ready unindexed(bare, {}, 3);
     const auto ask = [&](Engine engine, bool documents, uint64_t top) {
-        return decode(unindexed.shelf, unindexed.floor, {}, arrays.view(), {10, Order::slots, 0, engine, 0, documents, top, 5});
+        return decode(unindexed.space, unindexed.floor, {}, arrays.view(), {10, Order::slots, 0, engine, 0, documents, top, 5});
     };
     CHECK_THROWS(std::invalid_argument, "without its index", ask(Engine::inverted, false, 1));
     CHECK_THROWS(std::invalid_argument, "without its index", ask(Engine::automatic, true, 3));
@@ -375,26 +375,26 @@ void test_threads() {
     Ready ready(*stock, asked.floor, 5, scaling);
     ready.filter([](uint32_t document) { return document % 3 != 0; });
     const AskedArrays arrays(asked);
-    std::vector<Wish> wishes;
+    std::vector<DecodeOptions> choices;
     for (const Engine engine : {Engine::brute_force, Engine::best_first, Engine::inverted, Engine::enumerate, Engine::beam})
         for (const Order order : {Order::slots, Order::any})
-            for (const bool documents : {false, true}) wishes.push_back({25, order, 0.5, engine, 0, documents, 3, 10});
-    const auto ask = [&](const Wish& wish) {
+            for (const bool documents : {false, true}) choices.push_back({25, order, 0.5, engine, 0, documents, 3, 10});
+    const auto ask = [&](const DecodeOptions& options) {
         std::vector<std::tuple<uint32_t, uint32_t, uint32_t, double>> hits;
-        for (const Hit& hit : decode(ready.shelf, ready.floor, ready.by_floor, arrays.view(), wish).hits)
+        for (const Hit& hit : decode(ready.space, ready.floor, ready.by_floor, arrays.view(), options).hits)
             hits.emplace_back(hit.place.segment, hit.place.row, hit.document, hit.score);
         return hits;
     };
-    std::vector<decltype(ask(wishes[0]))> alone;
-    for (const Wish& wish : wishes) alone.push_back(ask(wish));
+    std::vector<decltype(ask(choices[0]))> alone;
+    for (const DecodeOptions& options : choices) alone.push_back(ask(options));
     CHECK(!alone[0].empty());
     std::atomic<uint32_t> wrong{0};
     std::vector<std::thread> threads;
     for (size_t thread = 0; thread < 4; ++thread)
         threads.emplace_back([&, thread] {
-            for (size_t i = 0; i < 2 * wishes.size(); ++i) {
-                const size_t w = (i * 7 + thread * 5) % wishes.size();
-                wrong += ask(wishes[w]) != alone[w];
+            for (size_t i = 0; i < 2 * choices.size(); ++i) {
+                const size_t w = (i * 7 + thread * 5) % choices.size();
+                wrong += ask(choices[w]) != alone[w];
             }
         });
     for (std::thread& thread : threads) thread.join();

@@ -5,7 +5,7 @@
 #include "tests/check.hpp"
 #include "tests/random.hpp"
 #include "tests/sanitized.hpp"
-#include "tests/shelves.hpp"
+#include "tests/search_spaces.hpp"
 #include "tests/table_damage.hpp"
 
 using namespace pixnar;

@@ -10,7 +10,7 @@
 #include "docids/builder.hpp"
 #include "tests/check.hpp"
 #include "tests/random.hpp"
-#include "tests/shelves.hpp"
+#include "tests/search_spaces.hpp"
 
 using namespace pixnar;
 using namespace pixnar::test;

@@ -182,7 +182,7 @@ class Levels:
 class Factors:
     def __init__(self, table: DocidTable, classes: NDArray[np.uint8], values: NDArray[np.float32]) -> None: ...
 
-class Shelf:
+class SearchSpace:
     def __init__(
         self,
         table: DocidTable,

@@ -28,7 +28,9 @@ def small_vocabulary() -> None:
 def test_the_benchmark_measures_every_method(folder: Path) -> None:
     out = folder / "out.json"
     decode._build(folder / "generated-3000.docids", folder / "generated-3000.json", 3000)
-    results = decode.run([3000], queries=6, candidates=200, ks=(5,), beams=(10,), repeats=1, folder=folder, out=out)
+    results = decode.run(
+        [3000], queries=6, candidates=200, k=(5,), beams=(10,), repeats=1, folder=folder, json_file=out
+    )
     assert json.loads(out.read_text()) == results
     methods = {(cell["mode"], cell["method"]) for cell in results["cells"]}
     assert len(methods) == 3 * 4 + 1
@@ -48,12 +50,12 @@ def test_the_trie_of_dicts_finds_what_the_native_beam_finds(folder: Path) -> Non
     maker = QueryMaker(table, slots=4, candidates=200)
     trie = decode.DictTrie(table)
     floor = _native.Floor(None)
-    shelf = _native.Shelf(table, _native.Levels(table, floor, 4, 1), None, None)
+    space = _native.SearchSpace(table, _native.Levels(table, floor, 4, 1), None, None)
     found = 0
     for _ in range(20):
         scores = maker.query("peaked")
         given = (scores.tokens, scores.scores, scores.offsets, scores.ends)
-        rows = shelf.decode(floor, *given, False, 20, 0, 0.0, ENGINES.index("beam"), 0, False, 1, 30, None)[1]
+        rows = space.decode(floor, *given, False, 20, 0, 0.0, ENGINES.index("beam"), 0, False, 1, 30, None)[1]
         assert trie.beam(scores, 20, 30) == rows.tolist()
         found += len(rows)
     assert found > 50

@@ -5,22 +5,21 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from pixnar.benchmarks import opening
-from rich.console import Console
 
 from pixnar.index import manifest
 from pixnar.search import SlotScores
 from pixnar.vocab import Vocabulary
 
 
-def test_opening(tmp_path: Path) -> None:
-    console = Console(record=True, width=100)
+def test_opening(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = {"tokens": 3_000, "docids": 4_000, "documents": 300, "dimensions": 8, "lists": 4, "list_length": 50}
-    results = opening.run(**sizes, repeats=1, folder=tmp_path, out=tmp_path / "out.json", console=console)
+    results = opening.run(**sizes, repeats=1, folder=tmp_path, json_file=tmp_path / "out.json")
     assert json.loads((tmp_path / "out.json").read_text()) == results
     assert results["warm"]["open s"] > 0
     assert results["bytes"] > 100_000
-    assert "warm_up" in console.export_text()
+    assert "warm_up" in capsys.readouterr().out
     where = tmp_path / "opening-3000-4000-300-8-4-50-6-0"
     assert manifest.verify(where) == 5
     engine = opening.opened(where, warm_up=True)

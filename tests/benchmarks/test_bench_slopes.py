@@ -10,7 +10,7 @@ from pixnar.benchmarks import slopes
 
 def test_every_stage_is_measured_at_every_size(tmp_path: Path) -> None:
     out, plot = tmp_path / "out.json", tmp_path / "out.png"
-    slopes.run([2000, 8000], [600, 900], [100, 400], size=2000, repeats=1, out=out, plot=plot)
+    slopes.run([2000, 8000], [600, 900], [100, 400], size=2000, repeats=1, json_file=out, plot=plot)
     told = json.loads(out.read_bytes())
     sizes = {
         stage: [cell[grown] for cell in told["cells"] if cell["stage"] == stage]

@@ -40,15 +40,17 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_softmax_methods_on_an_index_and_on_noise(home: Path, tmp_path: Path) -> None:
     out, picture = tmp_path / "softmax.json", tmp_path / "softmax.png"
     softmax.run(
-        [(str(home / "index"), str(home / "corpus"))],
-        [(3000, 64)],
+        home / "index",
+        str(home / "corpus"),
+        tokens=[3000],
+        widths=[64],
         best=50,
         queries=10,
         slots=3,
         repeats=1,
         m=16,
         r=300,
-        out=out,
+        json_file=out,
         plot=picture,
     )
     found = json.loads(out.read_text())
@@ -84,7 +86,7 @@ def test_search_beside_what_one_would_use_instead(home: Path, tmp_path: Path) ->
     out = tmp_path / "search.json"
     wordpiece = str(home / "pieces")
     corpus = str(home / "corpus")
-    search.run(str(home / "index"), corpus, wordpiece=wordpiece, queries=6, repeats=1, k=3, seconds=0.1, out=out)
+    search.run(home / "index", corpus, wordpiece=wordpiece, queries=6, repeats=1, k=3, seconds=0.1, json_file=out)
     found = json.loads(out.read_text())
     assert set(found["latency_ms"]) == {
         "pixnar",

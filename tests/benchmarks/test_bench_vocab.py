@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
 import pytest
 from pixnar.benchmarks import generate, vocab
-from rich.console import Console
 
 from pixnar.base.errors import PixnarError
-
-
-def quiet() -> Console:
-    return Console(file=io.StringIO(), width=80)
 
 
 @pytest.fixture
@@ -27,7 +21,9 @@ def test_measures_and_resumes(corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "results.json"
 
     def run(*methods: str, fresh: bool = False) -> vocab.Results:
-        return vocab.run([corpus], sizes=[600], methods=methods, out=out, fresh=fresh, console=quiet(), time_limit=60)
+        return vocab.run(
+            [str(corpus)], sizes=[600], methods=",".join(methods), json_file=out, fresh=fresh, time_limit=60
+        )
 
     (cell,) = run("bpe-ws").cells
     assert (cell.status, cell.corpus, cell.size, cell.tokens) == ("ok", "docids.txt", 600, 600)
@@ -48,25 +44,25 @@ def test_measures_and_resumes(corpus: Path, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_measured_is_recorded(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    results = vocab.run([corpus], sizes=[600], methods=["bpe-ws"], time_limit=0.01, console=quiet())
+    results = vocab.run([str(corpus)], sizes=[600], methods="bpe-ws", time_limit=0.01)
     assert [(cell.status, cell.reason) for cell in results.cells] == [("timeout", "build: stopped after 0 s")]
-    results = vocab.run([corpus], sizes=[100], methods=["bpe-ws"], console=quiet())
+    results = vocab.run([str(corpus)], sizes=[100], methods="bpe-ws")
     assert results.cells[0].status == "failed"
     assert "cannot hold the 256 bytes" in results.cells[0].reason
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    results = vocab.run([corpus], sizes=[600], methods=["bpe-ws"], console=quiet())
+    results = vocab.run([str(corpus)], sizes=[600], methods="bpe-ws")
     assert results.cells[0].status == "missing"
-    shown = vocab.markdown(results)
+    shown = vocab.as_markdown(results)
     assert "| docids.txt | 600 | bpe-ws (missing) | – |" in shown
     assert "tokenizers is not installed" in shown
 
 
 def test_bad_requests(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(PixnarError, match="there is no method 'bpe': choose from pixnar"):
-        vocab.run([corpus], methods=["bpe"], console=quiet())
+        vocab.run([str(corpus)], methods="bpe")
     (tmp_path / "other.json").write_text("[]")
     with pytest.raises(PixnarError, match="not a result file"):
-        vocab.run([corpus], out=tmp_path / "other.json", console=quiet())
+        vocab.run([str(corpus)], json_file=tmp_path / "other.json")
 
 
 def test_prepare_normalises_and_drops_duplicates(tmp_path: Path) -> None:

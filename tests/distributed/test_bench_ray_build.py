@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from pixnar.benchmarks import ray_build
 from pixnar.benchmarks.ray_build import own_mb
-from rich.console import Console
 
 from pixnar.base.errors import PixnarError
 from pixnar.distributed.cluster import RayExecutor
 
 
-def test_it_measures_compares_and_kills(ray_executor: RayExecutor, tmp_path: Path) -> None:
-    console = Console(width=140, record=True)
-    ways = ray_build.run(2000, size=1024, workers=(2,), kills=1, repeats=1, out=tmp_path / "r.json", console=console)
+def test_it_measures_compares_and_kills(
+    ray_executor: RayExecutor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ways = ray_build.run(2000, size=1024, workers=(2,), kills=1, repeats=1, json_file=tmp_path / "r.json")
     assert [(way.name, way.workers, way.kills) for way in ways] == [
         ("plain", 0, 0),
         ("ray, 2", 2, 0),
@@ -31,7 +31,7 @@ def test_it_measures_compares_and_kills(ray_executor: RayExecutor, tmp_path: Pat
     assert sum(ways[2].killed_during.values()) == 1
     stored = json.loads((tmp_path / "r.json").read_text())
     assert [way["name"] for way in stored["ways"]] == [way.name for way in ways]
-    assert console.export_text().count("same") == 3
+    assert capsys.readouterr().out.count("same") == 3
 
 
 def test_another_byte_is_an_error(ray_executor: RayExecutor, monkeypatch: pytest.MonkeyPatch) -> None:

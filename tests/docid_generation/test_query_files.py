@@ -11,8 +11,7 @@ import pytest
 
 from pixnar.base.errors import CorpusError
 from pixnar.corpus import Skipped
-from pixnar.docid_generation.lookup import QueryLookup
-from pixnar.docid_generation.query_files import read_queries_of
+from pixnar.docid_generation.query_files import QueryLookup, read_queries_of
 
 MINDER = {"12": ["what is tea", "who drinks tea"], "7": ["where is rome", "where is rome"]}
 ROWS = [(doc_id, list(queries)) for doc_id, queries in MINDER.items()]

@@ -19,8 +19,8 @@ from pixnar.base.storage import check_writable
 from pixnar.corpus import Document, open_corpus
 from pixnar.docid_generation import Doc2QueryOptions, DocidOptions, make_docids
 from pixnar.docid_generation import run as run_module
+from pixnar.docid_generation.options import target_of
 from pixnar.docid_generation.parts import Part, Parts
-from pixnar.docid_generation.target import target_of
 from pixnar.vocab import normalize
 from tests.helpers.fit_corpora import WORDS
 from tests.helpers.query_models import save_t5

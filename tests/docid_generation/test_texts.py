@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 
 from pixnar.corpus import Document
 from pixnar.corpus.sentences import cut_sentence, split_sentences
-from pixnar.docid_generation.coverage import most_telling
-from pixnar.docid_generation.phrases import key_phrases
-from pixnar.docid_generation.sentences import key_sentences
+from pixnar.docid_generation.key_texts import key_phrases, key_sentences, most_telling
 from pixnar.docid_generation.statistics import WordStatistics
 from pixnar.docid_generation.titles import titles
 from pixnar.vocab import normalize

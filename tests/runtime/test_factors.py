@@ -224,13 +224,13 @@ def test_arguments_that_do_not_fit() -> None:
     factors = _native.Factors(table, classes, values)
     other = native_table([(1,), (2, 3)])
     with pytest.raises(ValueError, match="belong to another table"):
-        _native.Shelf(table, levels, None, None, _native.Factors(other, classes, values))
-    shelf = _native.Shelf(table, levels, None, None, factors)
+        _native.SearchSpace(table, levels, None, None, _native.Factors(other, classes, values))
+    space = _native.SearchSpace(table, levels, None, None, factors)
     numbers, twins = np.arange(2, dtype=np.uint32), np.full(2, _native.NO_TWIN, np.uint32)
     more = _native.Levels(other, floor, 2, 1)
     for given in (None, _native.Factors(other, classes, values * 2)):
         with pytest.raises(ValueError, match="different factors"):
-            shelf.add(other, more, numbers, twins, np.zeros(0, np.uint64), given)
+            space.add(other, more, numbers, twins, np.zeros(0, np.uint64), given)
 
 
 def test_answers_stay_the_same_when_a_table_is_changed_and_compacted(tmp_path: Path) -> None:

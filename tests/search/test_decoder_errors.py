@@ -88,12 +88,12 @@ def test_levels_belong_to_their_table_floor_and_slots() -> None:
     floor = _native.Floor(None)
     levels = _native.Levels(one, floor, 2, 1)
     with pytest.raises(ValueError, match="belong to another table"):
-        _native.Shelf(other, levels, None, None)
-    shelf = _native.Shelf(one, levels, None, None)
+        _native.SearchSpace(other, levels, None, None)
+    space = _native.SearchSpace(one, levels, None, None)
 
     def found(of: _native.Floor) -> int:
         given = (GOOD.tokens, GOOD.scores, GOOD.offsets, GOOD.ends)
-        return len(shelf.decode(of, *given, False, 1, 0, 0.0, 0, 0, False, 1, 0, None)[0])
+        return len(space.decode(of, *given, False, 1, 0, 0.0, 0, 0, False, 1, 0, None)[0])
 
     assert found(floor) == 1
     with pytest.raises(ValueError, match="not the one the levels were made for"):

@@ -11,17 +11,12 @@ from pixnar.cli import (  # noqa: F401, I001
     fit,
     baseline,
     search,
-    search_batch,
-    shard,
+    distribute,
     serve,
     evaluate,
-    reproduce,
-    shortlist,
     bench,
     plan,
-    mcp,
-    demo,
-    version,
+    research,
 )
 from pixnar.cli.common import app
 from pixnar.cli.run import main

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -77,9 +80,23 @@ class App(typer.Typer):
         return super().command(name, **{"cls": Command, "rich_help_panel": panel} | options)
 
 
+STANDARD_OUTPUT = Path("-")  # as a file for JSON
+
+
+def _json_alone(context: typer.Context, path: Path | None) -> Path | None:
+    """Keep standard output free for JSON that goes there."""
+    if path == STANDARD_OUTPUT:
+        context.with_resource(redirect_stdout(io.StringIO()))
+    return path
+
+
 app = App(cls=_Pixnar, **_SETTINGS)
 
 Threads = Annotated[int, typer.Option(help="Worker threads; 0 = all cores.", min=0)]
+SearchThreads = Annotated[
+    int,
+    typer.Option(help="Worker threads; 0 = all cores.", min=0, callback=lambda count: count or os.cpu_count() or 1),
+]
 Ray = Annotated[bool, typer.Option("--ray", help="Work in shards with Ray (extra scale); the same result.")]
 RayWorkers = Annotated[
     int | None, typer.Option("--workers", help="With --ray: jobs at a time; default all processors.", min=1)
@@ -88,13 +105,27 @@ RayAddress = Annotated[
     str | None, typer.Option("--ray-address", help="With --ray: a cluster that runs; default one started here.")
 ]
 SkipBadRows = Annotated[bool, typer.Option("--skip-bad-rows", help="Skip bad rows and report how many.")]
-JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the figures to this file.")]
+JsonFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--json",
+        help="Also write the result to this file as JSON; - : to standard output, and nothing else.",
+        callback=_json_alone,
+    ),
+]
 Cache = Annotated[
     Path | None, typer.Option(help="Folder that caches vectors of texts between runs; default: the user's cache.")
 ]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="One setting of the recipe, e.g. --set train.batch=64; repeatable."),
+]
+IdColumn = Annotated[str | None, typer.Option("--id", help="Of a table: the column with ids.")]
+TitleColumn = Annotated[str | None, typer.Option("--title", help="Of a table: the column with titles.")]
+TextColumn = Annotated[str | None, typer.Option("--text", help="Of a table: the column with texts.")]
+NameColumns = Annotated[
+    str | None,
+    typer.Option("--names", help="Of a table: columns with names, separated by commas; cells by ';' or '|'."),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output.")]
 
@@ -127,6 +158,13 @@ def group(name: str, help: str, cls: type[TyperGroup] = Group) -> App:
     return commands
 
 
+def command_of(function: Callable[..., Any], name: str) -> Any:
+    """The command that a function declares by its parameters, apart from all others."""
+    alone = App(**_SETTINGS)
+    alone.command(name)(function)
+    return typer.main.get_command(alone)
+
+
 def check_ray(ray: bool, workers: int | None, address: str | None) -> None:
     """Refuse options about Ray where there is none."""
     for option, given in (("--workers", workers), ("--ray-address", address)):
@@ -134,12 +172,35 @@ def check_ray(ray: bool, workers: int | None, address: str | None) -> None:
             raise typer.BadParameter(f"{option} means nothing without --ray: add it, or leave {option} out")
 
 
-def numbers(text: str, option: str) -> list[int]:
-    """A list of numbers, separated by commas; an empty text is an empty list."""
+def number(help: str, least: int = 1) -> Any:
+    """An option that takes a whole number, 5e6 as well as 5000000."""
+
+    def parse(text: str | int) -> int:
+        found = _parsed(str(text), least)
+        if len(found) != 1:
+            raise typer.BadParameter(f"{text!r} is not one number: write e.g. 5e6")
+        return found[0]
+
+    return typer.Option(parser=parse, metavar="N", help=help)
+
+
+def numbers(help: str, *names: str, least: int = 1) -> Any:
+    """An option that takes whole numbers, separated by commas: 1e6,1e7; an empty text is an empty list."""
+
+    def parse(text: str | Sequence[int]) -> Sequence[int]:
+        return _parsed(text, least) if isinstance(text, str) else text
+
+    return typer.Option(*names, parser=parse, metavar="N,N,…", help=help)
+
+
+def _parsed(text: str, least: int) -> list[int]:
     try:
-        return [int(part) for part in text.split(",")] if text.strip() else []
-    except ValueError as error:
-        raise typer.BadParameter(f"{option} {text!r} is no list of numbers: write e.g. 32768,131072") from error
+        found = [int(float(part)) for part in text.split(",")] if text.strip() else []
+    except (ValueError, OverflowError) as error:
+        raise typer.BadParameter(f"{text!r} is not a list of numbers: write e.g. 32768,1e6") from error
+    if min(found, default=least) < least:
+        raise typer.BadParameter(f"{text!r}: give numbers of {least} or more")
+    return found
 
 
 def tell_skipped(skipped: Skipped) -> None:
@@ -149,7 +210,9 @@ def tell_skipped(skipped: Skipped) -> None:
 
 
 def write_json(path: Path | None, content: dict[str, Any]) -> None:
-    """Write what a command found, if a file for it was given."""
-    if path is not None:
+    """Write what a command found, if a file for it was given; `-` is standard output."""
+    if path == STANDARD_OUTPUT:
+        print(json.dumps(content, indent=1, ensure_ascii=False), file=sys.__stdout__)
+    elif path is not None:
         with atomic_write(path) as file:
             file.write(json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n")

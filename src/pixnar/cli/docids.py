@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pixnar.base.progress import show_progress
-from pixnar.cli.common import JsonFile, Overwrite, SkipBadRows, app, tell_skipped, write_json
+from pixnar.cli.common import JsonFile, Overwrite, SkipBadRows, Threads, app, tell_skipped, write_json
 
 
 @app.command("docids")
@@ -51,7 +51,7 @@ def docids(
     ] = 0,
     skip_bad_rows: SkipBadRows = False,
     overwrite: Overwrite = False,
-    threads: Annotated[int, typer.Option(help="Worker threads of the model; 0 = all cores.", min=0)] = 0,
+    threads: Threads = 0,
     json_file: JsonFile = None,
 ) -> None:
     """Make docids for a corpus that has text but no docids.jsonl.
@@ -65,7 +65,7 @@ def docids(
     """
     from pixnar.corpus import open_corpus
     from pixnar.docid_generation import DEFAULT, MODEL, Doc2QueryOptions, DocidOptions, make_docids
-    from pixnar.docid_generation.target import target_of
+    from pixnar.docid_generation.options import target_of
 
     given = [name.strip() for text in sources or [] for name in text.split(",") if name.strip()]
     if model and MODEL not in given:

@@ -11,7 +11,7 @@ import typer
 from pixnar.base.errors import PixnarError
 from pixnar.base.progress import show_progress
 from pixnar.base.storage import check_writable
-from pixnar.cli.common import JsonFile, SkipBadRows, app, tell_skipped, write_json
+from pixnar.cli.common import JsonFile, SearchThreads, SkipBadRows, app, tell_skipped, write_json
 from pixnar.cli.search import Beam, FullVocabulary, Sources, ranked_by, refuse
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def evaluate(
         ),
     ] = None,
     skip_bad_rows: SkipBadRows = False,
-    threads: Annotated[int, typer.Option(help="Worker threads.", min=1)] = 2,
+    threads: SearchThreads = 2,
     json_file: JsonFile = None,
 ) -> None:
     """Measure an index or a baseline on the queries of a split, with 95 % intervals.

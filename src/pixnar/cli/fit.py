@@ -10,7 +10,21 @@ from typing import Annotated
 import typer
 
 from pixnar.base.progress import show_progress
-from pixnar.cli.common import Cache, JsonFile, Overwrite, Settings, SkipBadRows, Threads, app, tell_skipped, write_json
+from pixnar.cli.common import (
+    Cache,
+    IdColumn,
+    JsonFile,
+    NameColumns,
+    Overwrite,
+    Settings,
+    SkipBadRows,
+    TextColumn,
+    Threads,
+    TitleColumn,
+    app,
+    tell_skipped,
+    write_json,
+)
 
 
 @app.command("fit")
@@ -32,13 +46,10 @@ def fit(
             "--paper", help="The same as --recipe paper (docs/model.md lists where it differs from the paper)."
         ),
     ] = False,
-    id_column: Annotated[str | None, typer.Option("--id", help="Of a file: the column with ids.")] = None,
-    title_column: Annotated[str | None, typer.Option("--title", help="Of a file: the column with titles.")] = None,
-    text_column: Annotated[str | None, typer.Option("--text", help="Of a file: the column with texts.")] = None,
-    name_columns: Annotated[
-        str | None,
-        typer.Option("--names", help="Of a file: columns with names, separated by commas; cells by ';' or '|'."),
-    ] = None,
+    id_column: IdColumn = None,
+    title_column: TitleColumn = None,
+    text_column: TextColumn = None,
+    name_columns: NameColumns = None,
     settings: Settings = None,
     minutes: Annotated[float | None, typer.Option(help="Time for training; the same as --set train.minutes=…")] = None,
     encoder: Annotated[

@@ -1,10 +1,11 @@
-"""Entry point of the command line: arguments in, exit code out."""
+"""Entry point of the command line: arguments in, exit code out; and the installed version."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+from importlib import metadata
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -44,9 +45,37 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         _fail(f"{error.format_message()} (see {command} --help)")
     if code == _STOPPED:
         print("pixnar: stopped; no half-written file is left", file=sys.stderr)
-    sys.exit(code or 0)
+    sys.exit(code if isinstance(code, int) else 0)  # a benchmark returns its figures
 
 
 def _fail(message: str) -> NoReturn:
     print("pixnar: " + " ".join(message.split()), file=sys.stderr)
     sys.exit(2)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Generative retrieval in one encoder pass.
+
+    [bold]pixnar demo[/bold]   build and search a demo index
+
+    [bold]pixnar fit CORPUS -o INDEX[/bold]   build an index of your own corpus
+
+    [bold]pixnar search INDEX your query[/bold]
+    """
+
+
+@app.command("version", hidden=True)  # as --version
+def version() -> None:
+    """Print the version."""
+    print(metadata.version("pixnar"))

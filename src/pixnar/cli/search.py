@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pixnar.base.errors import PixnarError
-from pixnar.cli.common import app
+from pixnar.cli.common import JsonFile, app, write_json
 
 if TYPE_CHECKING:
     from pixnar.search import Hit
@@ -62,7 +61,7 @@ def search(
     explain: Annotated[
         bool, typer.Option("--explain", help="Show how the answer comes about: clusters, tokens, docids, time.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    json_file: JsonFile = None,
     full: FullVocabulary = False,
     sources: Sources = "all",
     beam: Beam = 0,
@@ -86,21 +85,19 @@ def search(
         given = {"--where": where, "--threshold": threshold, "--explain": explain, "--full": full, "--device": device}
         given |= {"--sources": None if sources == "all" else sources, "--beam": beam or None, "--spelling": spelling}
         refuse(index, given)
-        _show_hits(query, open_baseline(index).search(query, k), as_json)
+        _show_hits(query, open_baseline(index).search(query, k), json_file)
         return
     opened = Index.load(index, shortlist=not full, sources=ranked_by(sources, beam), device=device)
     if explain:
         # a first search opens files, which the times of the explanation should not include
         opened.search(query, k, where=where, beam=beam, spelling=spelling)
         explanation = opened.explain(query, k, threshold=threshold, where=where, beam=beam, spelling=spelling)
-        if as_json:
-            print(json.dumps(explanation, ensure_ascii=False))
-        else:
-            show(explanation)
+        show(explanation)
+        write_json(json_file, explanation)
         return
     asked = opened.asked(query, spelling)
     hits = opened.search(query, k, where=where, threshold=threshold, beam=beam, spelling=spelling)
-    _show_hits(query, hits, as_json, None if asked == normalize(query) else asked)
+    _show_hits(query, hits, json_file, None if asked == normalize(query) else asked)
 
 
 def ranked_by(sources: str, beam: int) -> str:
@@ -117,12 +114,8 @@ def refuse(folder: Path, options: Mapping[str, object]) -> None:
         raise PixnarError(f"{folder} is a baseline, and {given[0]} is for an index: leave it out, or give an index")
 
 
-def _show_hits(query: str, hits: list[Hit], as_json: bool, corrected: str | None = None) -> None:
-    """Print hits as JSON or as a table; with titles where there are any."""
-    if as_json:
-        rows = [{**hit.facts(), "title": hit.title} for hit in hits]
-        print(json.dumps({"query": query, "corrected": corrected, "hits": rows}, ensure_ascii=False))
-        return
+def _show_hits(query: str, hits: list[Hit], json_file: Path | None, corrected: str | None = None) -> None:
+    """Print hits as a table, with titles where there are any, and write them as JSON if that is wanted."""
     if corrected is not None:
         print(f"searching for: {corrected} (instead of: {query}; --no-spelling searches as typed)")
     width = min(max((len(hit.docid) for hit in hits), default=0), _DOCID_WIDTH) if any(h.title for h in hits) else 0
@@ -130,6 +123,8 @@ def _show_hits(query: str, hits: list[Hit], as_json: bool, corrected: str | None
         print(f"{place:>3}  {hit.score:8.3f}  {hit.id:<20} {hit.docid:<{width}}  {hit.title}".rstrip())
     if not hits:
         print("nothing found")
+    rows = [{**hit.facts(), "title": hit.title} for hit in hits]
+    write_json(json_file, {"query": query, "corrected": corrected, "hits": rows})
 
 
 @app.command("verify")

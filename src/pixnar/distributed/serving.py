@@ -32,12 +32,12 @@ from pixnar.runtime import CachedEncoder
 from pixnar.search.ranker import Stopwatch
 from pixnar.search.spelling import Neighbour
 from pixnar.serve import LiveIndex, Settings, make_app, make_server
-from pixnar.serve.backend import Backend
 from pixnar.serve.handlers import Job, Watch, unanswerable
 from pixnar.serve.limits import Limits, RefusedError
 from pixnar.serve.logs import Log
 from pixnar.serve.responses import to_json
 from pixnar.serve.schemas import Addition
+from pixnar.serve.server import Backend
 
 NAME = "pixnar"
 _LOOK = 0.2  # seconds between looks whether to stop

@@ -1,4 +1,4 @@
-"""Options of docid generation: the sources, how many docids of each, and how a model writes queries."""
+"""Options of docid generation: the sources, how many docids of each, how a model writes queries, where docids go."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from pixnar.base.errors import PixnarError
+from pixnar.corpus.folder import find_file
 from pixnar.docid_generation.doc2query import Doc2QueryOptions
 from pixnar.docid_generation.query_files import SUFFIXES, is_query_file
 
@@ -68,3 +69,19 @@ class DocidOptions:
     def needs_statistics(self) -> bool:
         """Whether words are weighed against the corpus."""
         return SENTENCES in self.sources or PHRASES in self.sources
+
+
+def target_of(corpus: str, output: Path | None) -> Path:
+    """The file to write: the one given, docids.jsonl in the folder given, or the corpus' own.
+
+    >>> target_of("irds:beir/scifact", Path("scifact.jsonl"))
+    PosixPath('scifact.jsonl')
+    """
+    if output is not None:
+        return output / "docids.jsonl" if output.is_dir() else output
+    folder = Path(corpus)
+    if find_file(folder, "corpus.jsonl"):
+        return find_file(folder, "docids.jsonl") or folder / "docids.jsonl"
+    if find_file(folder, "collection.tsv"):
+        return find_file(folder, "docids.tsv") or folder / "docids.tsv"
+    raise PixnarError(f"{corpus} has no place for a docids.jsonl: give -o FILE, then corpus convert --docids FILE")

@@ -21,13 +21,11 @@ from pixnar.corpus.errors import shown
 from pixnar.corpus.fingerprint import state_of, state_of_files
 from pixnar.corpus.ids import is_text
 from pixnar.docid_generation.doc2query import Doc2Query
-from pixnar.docid_generation.lookup import QueryLookup
+from pixnar.docid_generation.key_texts import key_phrases, key_sentences
 from pixnar.docid_generation.options import MODEL, PHRASES, SENTENCES, TITLES, DocidOptions
 from pixnar.docid_generation.parts import Part, Parts, total
-from pixnar.docid_generation.phrases import key_phrases
-from pixnar.docid_generation.query_files import read_queries_of
+from pixnar.docid_generation.query_files import QueryLookup, read_queries_of
 from pixnar.docid_generation.roundtrip_filter import RoundtripFilter
-from pixnar.docid_generation.sentences import key_sentences
 from pixnar.docid_generation.statistics import WordStatistics
 from pixnar.docid_generation.titles import titles
 

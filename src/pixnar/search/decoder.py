@@ -132,7 +132,7 @@ class Decoder:
         self._factors = factors
         self._lock = threading.Lock()
         self._levels: tuple[_native.DocidTable, _native.Levels, _native.Factors | None] | None = None
-        self._ready: tuple[Snapshot, _native.Shelf] | None = None
+        self._ready: tuple[Snapshot, _native.SearchSpace] | None = None
         if warm_up:
             self.warm_up()
 
@@ -230,7 +230,7 @@ class Decoder:
         return Decoded(found, hits, snapshot)
 
     def _run(
-        self, shelf: _native.Shelf, scores: SlotScores, k: int, wish: _Wish, allowed: NDArray[np.uint64] | None
+        self, shelf: _native.SearchSpace, scores: SlotScores, k: int, wish: _Wish, allowed: NDArray[np.uint64] | None
     ) -> _Found:
         if scores.slots != self._slots:
             raise ValueError(f"the query has {scores.slots} slots, the decoder {self._slots}")
@@ -264,7 +264,7 @@ class Decoder:
             )
         )
 
-    def _view(self, wish: _Wish) -> tuple[Snapshot, _native.Shelf, NDArray[np.uint64] | None]:
+    def _view(self, wish: _Wish) -> tuple[Snapshot, _native.SearchSpace, NDArray[np.uint64] | None]:
         """What the table is now, and the documents that the wish allows of it."""
         for name in ("allow", "forbid"):
             if isinstance(getattr(wish, name), str):
@@ -272,7 +272,7 @@ class Decoder:
         snapshot, shelf = self._shelf()
         return snapshot, shelf, snapshot.allowed(wish.allow, wish.forbid, wish.where)
 
-    def _shelf(self) -> tuple[Snapshot, _native.Shelf]:
+    def _shelf(self) -> tuple[Snapshot, _native.SearchSpace]:
         """What the table is now; only what changed since the last time is prepared again."""
         snapshot = self._table.snapshot()
         with self._lock:
@@ -281,7 +281,7 @@ class Decoder:
                     levels = _native.Levels(snapshot.table, self._floor, self._slots, self._threads)
                     self._levels = snapshot.table, levels, self._factors_of(snapshot.table)
                 _, levels, factors = self._levels
-                shelf = _native.Shelf(snapshot.table, levels, snapshot.dead, snapshot.documents.rank, factors)
+                shelf = _native.SearchSpace(snapshot.table, levels, snapshot.dead, snapshot.documents.rank, factors)
                 if snapshot.added:
                     added = snapshot.added
                     levels = _native.Levels(added.table, self._floor, self._slots, 1)

@@ -19,7 +19,6 @@ import pixnar
 from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.documents.filters import parse
 from pixnar.search.options import SearchOptions
-from pixnar.serve.description import methods_of, with_limits
 from pixnar.serve.handlers import Job
 from pixnar.serve.limits import Limits, RefusedError
 from pixnar.serve.middleware import RequestGuard
@@ -35,6 +34,8 @@ from pixnar.serve.schemas import (
     SearchLine,
     SearchOut,
     StateOut,
+    methods_of,
+    with_limits,
 )
 from pixnar.serve.server import Server
 from pixnar.serve.updates import ChangeError

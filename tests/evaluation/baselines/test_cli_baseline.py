@@ -34,7 +34,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_bm25_is_searched_and_verified(home: Path) -> None:
     row = json.loads((home / "corpus/docids.jsonl").read_text().splitlines()[9])
-    hits = json.loads(pixnar("search", home / "bm25", row["docid"], "-k", "3", "--json").stdout)["hits"]
+    hits = json.loads(pixnar("search", home / "bm25", row["docid"], "-k", "3", "--json", "-").stdout)["hits"]
     assert (hits[0]["doc_id"], hits[0]["docid"]) == (row["_id"], row["docid"])
     assert row["_id"] in pixnar("search", home / "bm25", row["docid"]).stdout.splitlines()[0]
     assert pixnar("search", home / "bm25", "zebra").stdout == "nothing found\n"
@@ -76,7 +76,7 @@ def test_dense_fine_tuned(home: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "fine-tuning: step 2, dev MRR@10" in done.stdout
     assert len(open_retriever(home / "dense").search("balin", 7)) == 7
-    assert len(json.loads(pixnar("search", home / "dense", "balin", "--json").stdout)["hits"]) == 10
+    assert len(json.loads(pixnar("search", home / "dense", "balin", "--json", "-").stdout)["hits"]) == 10
 
 
 def test_hybrid_is_built_measured_and_searched(home: Path) -> None:
@@ -96,7 +96,7 @@ def test_hybrid_is_built_measured_and_searched(home: Path) -> None:
     done = pixnar("baseline", "hybrid", home / "corpus", "-o", home / "rrf", "--fusion", "rrf", *sides)
     assert done.returncode == 0, done.stderr
     assert "reciprocal ranks (constant " in done.stdout
-    assert len(json.loads(pixnar("search", home / "rrf", "balin", "--json").stdout)["hits"]) == 10
+    assert len(json.loads(pixnar("search", home / "rrf", "balin", "--json", "-").stdout)["hits"]) == 10
     (home / "hybrid" / "sides.pixnar").write_bytes(b"x")
     fails("sides.pixnar has 1 bytes", "search", home / "hybrid", "balin")
     given = ("--dense", home / "dense", "--bm25", home / "bm25")
@@ -152,4 +152,4 @@ def test_clover_is_an_index_that_copies_nothing(home: Path) -> None:
     assert index.ranker.shortlist is None
     assert index.ranker.fusion is None
     assert isinstance(open_retriever(home / "clover"), Index)
-    assert len(json.loads(pixnar("search", home / "clover", "balin", "--json").stdout)["hits"]) == 10
+    assert len(json.loads(pixnar("search", home / "clover", "balin", "--json", "-").stdout)["hits"]) == 10

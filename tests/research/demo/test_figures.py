@@ -15,8 +15,8 @@ from pixnar.index import Index
 from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
 from pixnar.research.demo import figures
-from pixnar.research.demo.examples import why
 from pixnar.research.demo.figures import MEASURES, Figures, build_baselines
+from pixnar.research.demo.run import why
 from tests.helpers.fit_corpora import WORDS, settings, write_small
 from tests.helpers.tiny_model import save_encoder
 from tests.helpers.watching import watched

@@ -14,18 +14,20 @@ from pixnar.benchmarks.generate import generate_docids
 from pixnar.benchmarks.plan import corpus_of
 
 from pixnar.base.errors import PixnarError
+from pixnar.corpus import Document, open_corpus, write_corpus, write_demo
 from pixnar.fusion.vectors import DocidVectors
 from pixnar.model.head import PhraseHead
 from pixnar.model.losses import losses
 from pixnar.model.optim import RowAdam
 from pixnar.model.process_group import ProcessGroup
 from pixnar.model.sharded import random_shard
-from pixnar.research.plan import Scale, plan
+from pixnar.research.plan import Scale, count, plan
 from pixnar.research.plan import constants as k
 from pixnar.research.plan.stages import head_bytes, index_bytes, step_seconds, table_bytes
 from pixnar.runtime import HeadRows, Shortlist
 from pixnar.table import build_table
-from pixnar.vocab import Vocabulary
+from pixnar.train.data import TrainingData
+from pixnar.vocab import Vocabulary, normalize
 from tests.test_cli import fails, pixnar
 
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
@@ -194,6 +196,48 @@ def test_on_the_command_line(tmp_path: Path) -> None:
         fails(f"{option} inf is no number of things", *arguments, option, "inf")
     with pytest.raises(PixnarError, match="full or sampled"):
         Scale(docids=1, vocab=1, softmax="half")
+
+
+def test_a_corpus_is_counted(tmp_path: Path) -> None:
+    write_demo(tmp_path / "demo")
+    corpus = open_corpus(tmp_path / "demo")
+    data = TrainingData.read(corpus, Vocabulary.build((row.docid for row in corpus.docids()), 4096, threads=1))
+    seen: set[str] = set()
+    counts = count(corpus, 4096, threads=1, progress=lambda stage, *_: seen.add(stage))
+    rows = [normalize(row.docid) for row in corpus.docids()]
+    assert (counts.docids, counts.documents, counts.sampled) == (len(rows), len(data.doc_ids), len(rows))
+    assert counts.vocab == len(data.vocabulary)
+    assert counts.slots == data.default_slots()
+    assert counts.tokens_per_docid == pytest.approx(data.tokens.lengths.mean(), rel=0.02)  # equal docids count twice
+    assert counts.text_bytes == pytest.approx(np.mean([len(row.encode()) for row in rows]))
+    texts = [f"{row.title} {row.text}" for row in corpus.documents()]
+    assert counts.document_bytes == pytest.approx(np.mean([len(text.encode()) for text in texts]))
+    assert {"documents", "docids"} < seen
+    sampled = count(corpus, 4096, sample=3000, threads=1)
+    assert (sampled.docids, sampled.sampled, sampled.vocab) == (len(rows), 3000, 4096)
+    assert sampled.tokens_per_docid == pytest.approx(counts.tokens_per_docid, rel=0.5)
+    assert "(from 3,000 of them)" in str(sampled)
+
+
+def test_a_corpus_on_the_command_line(tmp_path: Path) -> None:
+    table = tmp_path / "drinks.csv"
+    table.write_text("sku,name,also called,about\n1,Tea,hot drink;cuppa,Leaves.\n2,Coffee,espresso,Beans\n")
+    done = pixnar("plan", table, "--names", "also called", "--vocab", "600", "--json", tmp_path / "plan.json")
+    assert done.returncode == 0, done.stderr
+    assert "2 documents with 6 bytes of text each; 5 docids of 6 bytes; 514 tokens" in done.stdout
+    assert f"pixnar fit {table} -o INDEX" in done.stdout
+    scale = json.loads((tmp_path / "plan.json").read_text())["scale"]
+    assert (scale["documents"], scale["docids"], scale["vocab"]) == (2, 5, 600)  # --vocab overrides
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["drinks.csv", "plan.json"]
+    write_corpus(tmp_path / "bare", [Document("d1", "Tea", "Leaves of a shrub.", {})], [], [], {})
+    fails("bare has no docids: give --docids and --vocab", "plan", tmp_path / "bare")
+    done = pixnar("plan", tmp_path / "bare", "--docids", "10", "--vocab", "600", "--json", tmp_path / "plan.json")
+    assert done.returncode == 0, done.stderr
+    scale = json.loads((tmp_path / "plan.json").read_text())["scale"]
+    assert (scale["documents"], scale["docids"], scale["document_bytes"]) == (1, 10, 22)
+    fails("give a CORPUS that has docids, or --docids and --vocab", "plan", "--docids", "1e6")
+    fails("no corpus folder", "plan", tmp_path / "nowhere")
+    fails("no column 'aka': the columns are sku, name", "plan", table, "--names", "aka")
 
 
 def test_what_the_documents_own_text_adds() -> None:

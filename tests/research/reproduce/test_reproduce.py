@@ -16,9 +16,9 @@ from pixnar.evaluation.metrics import mrr_at
 from pixnar.evaluation.queries import read_queries
 from pixnar.index import Index
 from pixnar.research.reproduce import TABLES, Plan, reproduce, study
-from pixnar.research.reproduce.keywords import as_keywords
 from pixnar.research.reproduce.phrases import COMPOSED, PHRASES, PIECES, SHARED, SLOTS
 from pixnar.research.reproduce.softmax import ByMethod
+from pixnar.research.reproduce.sponsored import as_keywords
 from pixnar.research.reproduce.study import Judged, Study
 from pixnar.research.reproduce.systems import FUSED, UNFUSED
 from pixnar.research.softmax import Full

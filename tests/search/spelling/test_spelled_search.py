@@ -123,13 +123,13 @@ def test_the_search_command(home: Path, index: Index) -> None:
     done = pixnar("search", home / "index", TYPED, "-k", "2")
     first = done.stdout.splitlines()[0]
     assert first == f"searching for: {MEANT} (instead of: {TYPED}; --no-spelling searches as typed)"
-    told = json.loads(pixnar("search", home / "index", TYPED, "-k", "2", "--json").stdout)
+    told = json.loads(pixnar("search", home / "index", TYPED, "-k", "2", "--json", "-").stdout)
     assert told == {
         "query": TYPED,
         "corrected": MEANT,
         "hits": [{**hit.facts(), "title": hit.title} for hit in index.search(MEANT, 2)],
     }
-    told = json.loads(pixnar("search", home / "index", TYPED, "-k", "2", "--json", "--no-spelling").stdout)
+    told = json.loads(pixnar("search", home / "index", TYPED, "-k", "2", "--json", "-", "--no-spelling").stdout)
     assert told["corrected"] is None
     assert told["hits"] == [{**hit.facts(), "title": hit.title} for hit in index.search(TYPED, 2, spelling=False)]
     assert f"corrected from: {'balni rovvek!'}" in pixnar("search", home / "index", TYPED, "--explain").stdout

@@ -1,11 +1,89 @@
-"""How large it all is: what a user knows or guesses before a run."""
+"""Scale of a run: the sizes that a plan starts from, given by the user or counted in a corpus."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
-from pixnar.base.errors import PixnarError
+import numpy as np
+
+from pixnar.base.errors import CorpusError, PixnarError
+from pixnar.base.normalize import normalize
+from pixnar.base.progress import Progress
+from pixnar.corpus import Corpus
 from pixnar.research.plan.constants import CANDIDATES, ENCODERS
+
+SAMPLE = 500_000  # docids that the vocabulary of `count` is learned from: some seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """The sizes of a corpus; of tokens and slots those of a vocabulary learned from `sampled` docids."""
+
+    documents: int
+    document_bytes: float  # of a document's own text, on average
+    docids: int = 0
+    text_bytes: float = 0.0  # of a docid, on average
+    vocab: int = 0
+    tokens_per_docid: float = 0.0
+    slots: int = 0
+    sampled: int = 0
+
+    def __str__(self) -> str:
+        """The counts in one line."""
+        text = f"{self.documents:,} documents with {self.document_bytes:,.0f} bytes of text each"
+        if not self.docids:
+            return f"{text}, and no docids"
+        tokens = f"{self.vocab:,} tokens, {self.tokens_per_docid:.2f} per docid"
+        sample = f" (from {self.sampled:,} of them)" if self.sampled < self.docids else ""
+        return f"{text}; {self.docids:,} docids of {self.text_bytes:.0f} bytes; {tokens}{sample}"
+
+
+def count(
+    corpus: Corpus, size: int, *, sample: int = SAMPLE, threads: int = 0, progress: Progress | None = None
+) -> Counts:
+    """Count a corpus: documents, docids, their bytes, and the tokens of a vocabulary of at most `size`.
+
+    The vocabulary is learned from all docids up to `sample`, and from a random sample of more; then the whole corpus
+    is taken to fill `size`. A corpus without docids has counts of documents alone.
+
+    >>> from pixnar.corpus import DocidRow, Document, open_corpus, write_corpus
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_corpus(folder, [Document("d1", "Tea", "Leaves.", {})], [DocidRow("d1", "a hot drink")], [], {})
+    ...     print(count(open_corpus(folder), 1000))
+    1 documents with 11 bytes of text each; 1 docids of 11 bytes; 514 tokens, 9.00 per docid
+    """
+    from pixnar.vocab import Vocabulary
+
+    documents = own_text = 0
+    for document in corpus.documents(progress):
+        documents += 1
+        own_text += len(document.title.encode()) + 1 + len(document.text.encode())
+    if not documents:
+        raise CorpusError(f"{corpus.name} has no documents: there is nothing to plan")
+    chance, kept, docids, text = random.Random(0), list[str](), 0, 0
+    for row in corpus.docids(progress) if corpus.has_docids() else ():
+        name = normalize(row.docid)
+        docids, text = docids + 1, text + len(name.encode())
+        if len(kept) < sample:
+            kept.append(name)
+        elif (place := chance.randrange(docids)) < sample:
+            kept[place] = name
+    if not docids:
+        return Counts(documents=documents, document_bytes=own_text / documents)
+    vocabulary = Vocabulary.build(kept, size, threads=threads, progress=progress)
+    lengths = vocabulary.encode_batch(kept, threads=threads).lengths
+    return Counts(
+        documents=documents,
+        document_bytes=own_text / documents,
+        docids=docids,
+        text_bytes=text / docids,
+        vocab=len(vocabulary) if len(kept) == docids else max(size, len(vocabulary)),
+        tokens_per_docid=float(lengths.mean()),
+        slots=int(min(32, np.percentile(lengths, 99, method="higher") + 1)),  # as a fit has them by itself
+        sampled=len(kept),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from rich.console import Console
 from rich.table import Table
 
@@ -10,13 +12,13 @@ from pixnar.research.plan.scale import Scale
 from pixnar.research.plan.stages import Plan, Stage, step_seconds
 
 
-def show(made: Plan, console: Console | None = None) -> None:
-    """Print the stages, what training is made of, and what does not fit."""
+def show(made: Plan, corpus: str = "CORPUS", console: Console | None = None) -> None:
+    """Print the stages, what training is made of, the command for a fit of that corpus, and what does not fit."""
     out = console or Console(soft_wrap=True)
     scale = made.scale
     where = f"{scale.gpus} GPUs" if scale.gpus else f"{scale.processes} processes on {scale.cores} cores"
-    corpus = f"{scale.docids:,} docids of {scale.n_documents:,} documents"
-    out.print(f"{corpus}, {scale.vocab:,} tokens, width {scale.width}, {where}")
+    sizes = f"{scale.docids:,} docids of {scale.n_documents:,} documents"
+    out.print(f"{sizes}, {scale.vocab:,} tokens, width {scale.width}, {where}")
     table = Table("stage", *("memory", "per GPU", "disk", "time"), title_justify="left")
     for column in table.columns[1:]:
         column.justify = "right"
@@ -30,12 +32,12 @@ def show(made: Plan, console: Console | None = None) -> None:
     each = step_seconds(scale)
     slowest = ", ".join(f"{name} {value * 1e3:,.1f}" for name, value in each.items() if value)
     out.print(f"training, {scale.n_steps:,} steps of {scale.batch:,} pairs; milliseconds of a step: {slowest}")
-    out.print(f"to fit so: {command(scale)}", highlight=False)
+    out.print(f"to fit so: {command(scale, corpus)}", highlight=False)
     for warning in made.warnings:
         out.print(f"does not fit: {warning}", style="bold red", highlight=False)
 
 
-def command(scale: Scale) -> str:
+def command(scale: Scale, corpus: str = "CORPUS") -> str:
     """The fit that a plan is about: its settings are not the recipe's own.
 
     >>> command(Scale(docids=10, vocab=9, gpus=2, steps=5))
@@ -57,7 +59,7 @@ def command(scale: Scale) -> str:
     start = f"torchrun --nproc-per-node {scale.shards} -m pixnar" if scale.shards > 1 else "pixnar"
     told = " ".join(f"--set {name}={value}" for name, value in settings.items())
     encoder = ENCODER_NAMES.get(scale.width, "ENCODER")  # one of that width, if we know none
-    return f"{start} fit CORPUS -o INDEX{f' --encoder {encoder}' if encoder else ''} --minutes 0 {told}"
+    return f"{start} fit {shlex.quote(corpus)} -o INDEX{f' --encoder {encoder}' if encoder else ''} --minutes 0 {told}"
 
 
 def parts(stage: Stage) -> str:

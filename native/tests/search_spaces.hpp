@@ -1,4 +1,4 @@
-// Docids at random, the shelves they make, and queries that find something there.
+// Docids at random, the spaces they make, and queries that find something there.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -60,7 +60,7 @@ struct StockShape {
     bool changed;  // with dead pairs and a second segment
 };
 
-// Everything that a shelf looks into.
+// Everything that a space looks into.
 struct Stock {
     TableStore store, added_store;
     std::optional<DocidTable> table, added;
@@ -171,7 +171,7 @@ struct Ready {
     std::vector<std::vector<uint8_t>> classes;
     std::vector<std::unique_ptr<Factors>> factors;
     std::vector<uint64_t> allowed;
-    Shelf shelf;
+    SearchSpace space;
 
     Ready(const Ready&) = delete;
     Ready(const Stock& stock, const std::vector<float>& floors, uint32_t slots, const Scaling& scaling = {}) : floor(floors) {
@@ -181,30 +181,30 @@ struct Ready {
         std::stable_sort(by_floor.begin(), by_floor.end(),
                          [this](uint32_t a, uint32_t b) { return floor.values[a] > floor.values[b]; });
         levels.push_back(std::make_unique<Levels>(*stock.table, floor, slots, one));
-        shelf.segments.push_back({&*stock.table, levels.back().get(), stock.dead, {}, {}, scaled(*stock.table, scaling)});
-        shelf.rank = stock.rank;
-        shelf.documents = stock.documents;
+        space.segments.push_back({&*stock.table, levels.back().get(), stock.dead, {}, {}, scaled(*stock.table, scaling)});
+        space.rank = stock.rank;
+        space.documents = stock.documents;
         if (!stock.added) return;
         levels.push_back(std::make_unique<Levels>(*stock.added, floor, slots, one));
-        shelf.segments.push_back(
+        space.segments.push_back(
             {&*stock.added, levels.back().get(), {}, stock.numbers, stock.twins, scaled(*stock.added, scaling)});
-        shelf.keys = stock.keys;
+        space.keys = stock.keys;
     }
     template <class Allows> void filter(Allows allows) {
-        allowed.assign((uint64_t{shelf.documents} + 63) / 64, 0);
-        shelf.allowed_count = 0;
-        for (uint32_t document = 0; document < shelf.documents; ++document) {
+        allowed.assign((uint64_t{space.documents} + 63) / 64, 0);
+        space.allowed_count = 0;
+        for (uint32_t document = 0; document < space.documents; ++document) {
             if (!allows(document)) continue;
             allowed[document / 64] |= uint64_t{1} << (document % 64);
-            ++shelf.allowed_count;
+            ++space.allowed_count;
         }
-        shelf.filtered = true;
-        shelf.allowed = allowed;
+        space.filtered = true;
+        space.allowed = allowed;
     }
     void no_filter() {
-        shelf.filtered = false;
-        shelf.allowed = {};
-        shelf.allowed_count = 0;
+        space.filtered = false;
+        space.allowed = {};
+        space.allowed_count = 0;
     }
 
   private:

@@ -1,14 +1,16 @@
-"""pixnar reproduce: the paper's tables on any corpus."""
+"""pixnar demo, reproduce and shortlist: the demo index, the paper's tables, and the sizes of the shortlist."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pixnar.base.progress import show_progress
-from pixnar.cli.common import Cache, Settings, SkipBadRows, app
+from pixnar.cli.common import Cache, JsonFile, SearchThreads, Settings, SkipBadRows, Threads, app, numbers, write_json
+from pixnar.cli.search import IndexPath
 
 
 @app.command("reproduce")
@@ -53,7 +55,7 @@ def reproduce(
     settings: Settings = None,
     cache: Cache = None,
     skip_bad_rows: SkipBadRows = False,
-    threads: Annotated[int, typer.Option(help="Worker threads.", min=1)] = 2,
+    threads: SearchThreads = 2,
 ) -> None:
     """Make the paper's tables on your corpus: Markdown, JSON and pictures.
 
@@ -95,3 +97,56 @@ def reproduce(
             print(grid.markdown())
         for note in report.notes:
             print(f"- {note}")
+
+
+@app.command("shortlist")
+def shortlist(
+    index: IndexPath,
+    corpus: Annotated[str, typer.Argument(help="The corpus it was built from: dev judges.")],
+    m: Annotated[Sequence[int], numbers("Numbers of lists to learn, separated by commas; none: by size.")] = (),
+    r: Annotated[Sequence[int], numbers("Lengths of lists to try; none: by the size of the vocabulary.")] = (),
+    k: Annotated[Sequence[int], numbers("Numbers of lists a query takes.")] = (1, 3, 5, 10),
+    minutes: Annotated[float, typer.Option(help="Time for learning the lists of each m.")] = 2.0,
+    queries: Annotated[int, typer.Option(help="Dev queries to ask.", min=1)] = 300,
+    plot: Annotated[Path | None, typer.Option(help="Also draw recall and MRR against size to this PNG.")] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Sweep m, r and k: recall of needed tokens, MRR@10 against the full softmax, mean size of the shortlist.
+
+    [bold]pixnar shortlist INDEX CORPUS --k 1,3,5 --plot shortlist.png[/bold]
+    """
+    from pixnar.pipeline.sweep import sweep_index
+
+    with show_progress() as progress:
+        rows = sweep_index(
+            index,
+            corpus,
+            ms=m,
+            rs=r,
+            ks=k,
+            minutes=minutes,
+            queries=queries,
+            plot=plot,
+            progress=progress,
+        )
+    print(rows.text())
+    write_json(json_file, rows.to_dict())
+
+
+@app.command("demo")
+def demo(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to work in.")] = Path("demo"),
+    minutes: Annotated[float, typer.Option(help="Most time for training the model.", min=0.01)] = 1.5,
+    queries: Annotated[int, typer.Option(help="Held-out terms that are asked for the figures.", min=1)] = 500,
+    threads: Threads = 0,
+) -> None:
+    """Build a demo index of ICD-10-CM codes, search it, and compare it with BM25, dense retrieval and hybrids.
+
+    A second run reuses what the first one built.
+
+    [bold]pixnar demo[/bold]   then pixnar search demo/index heart attack
+    """
+    from pixnar.research.demo import run_demo
+
+    with show_progress(transient=True) as progress:
+        run_demo(output, minutes=minutes, queries=queries, threads=threads, progress=progress)

@@ -2,9 +2,9 @@
 
 namespace pixnar {
 
-Field::Field(Query& query_, const Scorer& scorer_, Collector& collector_, uint32_t segment)
-    : table(*scorer_.shelf().segments[segment].table), levels(*scorer_.shelf().segments[segment].levels),
-      factors(scorer_.shelf().segments[segment].factors), query(query_), scorer(scorer_), collector(collector_), strict(scorer_.floor().strict()), segment_(segment) {
+SegmentView::SegmentView(Query& query_, const Scorer& scorer_, Collector& collector_, uint32_t segment)
+    : table(*scorer_.space().segments[segment].table), levels(*scorer_.space().segments[segment].levels),
+      factors(scorer_.space().segments[segment].factors), query(query_), scorer(scorer_), collector(collector_), strict(scorer_.floor().strict()), segment_(segment) {
     for (size_t c = 0; c < table.classes().size(); ++c) {
         const LengthClass& in = table.classes()[c];
         Shape shape{query.matched(in.length), query.end(in.length), query.divisor(in.length), {}, 0, 0, {}};

@@ -1,4 +1,4 @@
-"""pixnar search-batch: search for every query of a file, on this machine or on many."""
+"""pixnar search-batch and pixnar shard: files of queries, and an index split for several processes or machines."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from pixnar.cli.common import (
+    Overwrite,
     Ray,
     RayAddress,
     RayWorkers,
@@ -27,7 +28,7 @@ def search_batch(
     index: IndexPath,
     queries: Annotated[Path, typer.Argument(help='Lines of {"_id": "q1", "text": "…"}, plain or .gz.')],
     out: Annotated[
-        Path, typer.Option("-o", "--out", help="Table to write: .parquet, .jsonl, or .trec for a TREC run.")
+        Path, typer.Option("-o", "--output", help="Table to write: .parquet, .jsonl, or .trec for a TREC run.")
     ],
     k: Annotated[int, typer.Option("-k", help="Documents wanted for each query.", min=1, max=10_000)] = 10,
     where: Annotated[
@@ -85,3 +86,27 @@ def search_batch(
     tell_skipped(skipped)
     seconds = time.perf_counter() - began
     print(f"{out}: {count:,} queries in {seconds:,.1f} s, {count / seconds:,.0f} a second", file=sys.stderr)
+
+
+@app.command("shard")
+def shard(
+    index: IndexPath,
+    out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write the parts to.")],
+    parts: Annotated[int, typer.Option(help="How many parts.", min=1)] = 2,
+    overwrite: Overwrite = False,
+    threads: Threads = 0,
+) -> None:
+    """Split an index by document into parts that together give the same answers.
+
+    [bold]pixnar shard INDEX -o SHARDS --parts 4[/bold]   then pixnar serve SHARDS --ray
+
+    Each part is an index of its own: its documents, all docids that name them, and what else speaks for them. The
+    encoder and the phrase rows are shared (hard links) where the disk allows it.
+    """
+    from pixnar.base.progress import show_progress
+    from pixnar.distributed.shards import split
+
+    with show_progress(transient=True) as progress:
+        made = split(index, out, parts, overwrite=overwrite, threads=threads, progress=progress)
+    counts = ", ".join(f"{count:,}" for count in made.content["documents"])
+    print(f"{out}: {parts} parts of {counts} documents")
