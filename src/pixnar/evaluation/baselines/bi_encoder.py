@@ -22,6 +22,7 @@ from pixnar.evaluation.baselines.entries import Entries, Floats, Ints
 from pixnar.evaluation.metrics import mrr_at
 from pixnar.evaluation.queries import Queries
 from pixnar.model.encoder import Encoder
+from pixnar.model.features import FeatureCache
 from pixnar.train import checkpoint
 from pixnar.train.data import TrainingInputs
 from pixnar.train.flatten import flatten, restore
@@ -326,10 +327,11 @@ class Judge:
 
     def __call__(self, encoder: Encoder, progress: Progress | None = None) -> float:
         """Encode entries and queries anew, and rank."""
-        report = None
-        if progress:
-            report = lambda done: progress("checking on dev", done, len(self._texts))  # noqa: E731
-        vectors, queries = encoder.embed(self._texts, report), encoder.embed(self.dev.texts)
+        was_training = encoder.training
+        features = FeatureCache(encoder.eval(), None)  # by onnxruntime on a CPU: five times as fast as torch
+        vectors = features.vectors(self._texts, progress, "checking on dev").astype(np.float32)
+        queries = features.vectors(self.dev.texts).astype(np.float32)
+        encoder.train(was_training)
         return mrr_at([self._ranked(vectors @ query) for query in queries], self.dev.relevant, 10)
 
     def _ranked(self, scores: Floats) -> list[str]:
