@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from pixnar.base.errors import FileFormatError
 from pixnar.base.storage import write_container
+from pixnar.base.strings import SortedStrings
 from pixnar.fusion import STOP_WORDS, Bm25
-from pixnar.fusion.word_table import WordTable
 
 TEXTS = ["Cheap hotels, cheap flights!", "hotels in Rome", "", "the weather in Rome"]
 
@@ -107,7 +107,7 @@ def test_bad_files_are_refused(tmp_path: Path) -> None:
 
 @given(st.sets(st.text("abé中", max_size=4), max_size=12), st.text("abé中", max_size=4))
 def test_word_table(words: set[str], asked: str) -> None:
-    table = WordTable.from_words(words)
+    table = SortedStrings.of(sorted(words))
     listed = sorted(words, key=str.encode)
     assert list(table) == listed
     assert [table.find(word) for word in listed] == list(range(len(words)))
