@@ -30,9 +30,7 @@ from pixnar.index.files import (
     PRIORS,
     SHORTLIST,
     TRAINING,
-    UNITS,
     write_priors,
-    write_units,
 )
 from pixnar.index.manifest import SOURCES, write_manifest
 from pixnar.model.build import Docids, build_model, calibrate
@@ -70,7 +68,6 @@ from pixnar.scoring import Priors, ScoreRule
 from pixnar.search import Decoder
 from pixnar.search.ranker import BM25, DENSE, EXPANSION, OWN, TEXT, Query, Ranker
 from pixnar.search.ranker import DOCIDS as DOCID_SCORE
-from pixnar.search.units import Units
 from pixnar.table import DocidTable, build_table
 from pixnar.train.data import TrainingData
 from pixnar.train.log import plot
@@ -193,7 +190,7 @@ class _Fit:
         self.report.facts["served"] = ship(model, chosen, dev, self.folder, self.recipe.serve, self.say, self.progress)
         self.spelling(model, chosen, dev)
         self._give_back(table)
-        self._seal(rule, fusions, model)
+        self._seal(rule, fusions, model, ranker.origin)
         return self.report
 
     def hold_out(self) -> None:
@@ -433,7 +430,7 @@ class _Fit:
             nonlocal decoder
             x = x_of(current, some.texts, pooled)
             scorer = scorer_of(current, priors, rule)
-            ranker = Ranker(table, scorer, Ngrams(data.vocabulary), Units.of([]), made=decoder)
+            ranker = Ranker(table, scorer, Ngrams(data.vocabulary), made=decoder)
             if rule.score != "composed":  # there the factors of docids change with the rows
                 decoder = ranker.decoder
             return docid_mrr(ranker, ranker.queries(some.texts, x, x[:, 0]), some.relevant)
@@ -525,11 +522,10 @@ class _Fit:
     ) -> tuple[Ranker, list[Query]]:
         """Everything search needs, written to the index, and the dev queries ready to be asked."""
         write_priors(self.folder / PRIORS, priors, model.log_z.cpu().numpy())
-        write_units(self.folder / UNITS, data.doc_ids)
         scorer = scorer_of(model, priors, start_rule(self.recipe))
-        ranker = Ranker(table, scorer, Ngrams(data.vocabulary), Units.of(data.doc_ids), shortlist)
+        ranker = Ranker(table, scorer, Ngrams(data.vocabulary), shortlist)
         ranker.depth, ranker.expansion = self.recipe.fuse.depth, self.recipe.evidence.expansion
-        wanted = (self.corpus, data, self.folder, self.recipe, self.progress, self.features)
+        wanted = (self.corpus, data, table, self.folder, self.recipe, self.progress, self.features)
         sources = Sources(*wanted, echoes=self.named)
         ranker.evidence, ranker.bm25, ranker.vectors = sources.evidence(), sources.bm25(), sources.vectors()
         ranker.text = sources.text()
@@ -598,7 +594,7 @@ class _Fit:
         fusions: dict[str, dict[str, Any] | None] = {}
         told = ("docids", "with evidence", "with fusion")
         for key, name, sources in zip(SOURCES, told, (own[:1], own, everything), strict=True):
-            fusion = tune_fusion(tables, dev, sources, ranker.unit_of)
+            fusion = tune_fusion(tables, dev, sources, ranker.place_of)
             self.report.dev[name] = crossed.summary(sources) if halves else {}
             figures = ", ".join(f"{key} {value:.3f}" for key, value in self.report.dev[name].items())
             if halves:
@@ -683,7 +679,7 @@ class _Fit:
             f"{cut:.2%} of the docids have no slot left for their end or are cut"
         )
 
-    def _seal(self, rule: ScoreRule, fusions: dict[str, dict[str, Any] | None], model: Nar) -> None:
+    def _seal(self, rule: ScoreRule, fusions: dict[str, dict[str, Any] | None], model: Nar, origin: str) -> None:
         content = {
             "corpus": self.corpus.name,
             "recipe": to_dict(self.recipe),
@@ -695,6 +691,7 @@ class _Fit:
             "nearest": self.report.facts["nearest"],
             "spelling": self.report.facts.get("spelling", {}).get("on", False),
             "slots": model.slots.slots,
+            "origin": origin,
             "facts": self.report.facts,
             "dev": self.report.dev,
         }
