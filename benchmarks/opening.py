@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pixnar import _native
+from pixnar.base.strings import SortedStrings
 from pixnar.cli.common import JsonFile, number, write_json
 from pixnar.corpus import Document
 from pixnar.documents.documents import write_documents
@@ -33,9 +34,8 @@ from pixnar.fusion.fuse import Fusion
 from pixnar.fusion.lexical import DocumentEvidence
 from pixnar.fusion.postings import Postings
 from pixnar.fusion.recount import Lengths
-from pixnar.fusion.word_table import WordTable
 from pixnar.index import Index, manifest
-from pixnar.index.files import DOCIDS, ENCODER, EVIDENCE, HEAD, PRIORS, SHORTLIST, UNITS, write_priors, write_units
+from pixnar.index.files import DOCIDS, ENCODER, EVIDENCE, HEAD, PRIORS, SHORTLIST, write_priors
 from pixnar.index.opening import open_ranker
 from pixnar.runtime import HeadRows
 from pixnar.runtime.encoder_folder import read_note
@@ -141,7 +141,6 @@ def write_index(
     where.mkdir(parents=True)
     vocabulary = phrase_vocabulary(tokens)
     _write_table(where / DOCIDS, vocabulary, docids, documents, rng)
-    write_units(where / UNITS, [_doc_id(n) for n in range(documents)])
     uses = rng.zipf(1.5, tokens) % 100_000
     write_priors(where / PRIORS, Priors.count(uses, [2, 3], slots), np.zeros(slots + 1, np.float32))
     HeadRows.build(_Noise(tokens + 1, dimensions), np.zeros(tokens + 1, np.float32)).save(where / HEAD)
@@ -151,6 +150,7 @@ def write_index(
     _evidence(vocabulary, documents, rng).save(where / EVIDENCE)
     weights = {DOCID_SCORE: 1.0, OWN: 1.0, EXPANSION: 1.0}
     content = {
+        "origin": DocidTable.open(where / DOCIDS).origin,
         "rule": ScoreRule().to_dict(),
         "fusion": Fusion(weights).to_dict(),
         "depth": 200,
@@ -288,7 +288,7 @@ def _write_table(path: Path, vocabulary: Vocabulary, docids: int, documents: int
 
 
 def _evidence(vocabulary: Vocabulary, documents: int, rng: np.random.Generator) -> DocumentEvidence:
-    table = WordTable.from_words(f"zz{n}" for n in range(1000))
+    table = SortedStrings.of(sorted(f"zz{n}" for n in range(1000)))
     lists = len(vocabulary) + len(table)
     lengths = np.minimum(rng.integers(0, 2 * _POSTINGS + 1, lists), documents)
     offsets = np.zeros(lists + 1, np.int64)

@@ -49,7 +49,6 @@ from pixnar.recipe import Recipe, Train
 from pixnar.recipe import ShortlistSettings as ShortlistWish
 from pixnar.scoring import PAPER_RULE, Priors, ScoreRule
 from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN, Query, Ranker
-from pixnar.search.units import Units
 from pixnar.table import build_table
 from pixnar.train.data import TrainingData
 from pixnar.train.loop import train
@@ -272,7 +271,7 @@ def _bench(
     ngrams = Ngrams(vocabulary)
 
     def ranker(model: Nar, rule: ScoreRule) -> Ranker:
-        return Ranker(table, scorer_of(model, priors, rule), ngrams, Units.of(data.doc_ids))
+        return Ranker(table, scorer_of(model, priors, rule), ngrams)
 
     options = replace(
         Recipe().train,

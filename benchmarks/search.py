@@ -156,14 +156,15 @@ def _doc_ids(rival: Retriever, k: int, text: str) -> list[str]:
 
 def _vectors(index: Index, source: Corpus) -> tuple[Entries, Floats]:
     """All docids and their vectors: those of the index, or, if it fuses none, made now."""
-    vectors, units = index.ranker.vectors, index.ranker.units
+    vectors, snapshot = index.ranker.vectors, index.table.snapshot()
     if vectors is None:
         named, texts = Entries.read(source, entries.DOCIDS)
         return named, index.encoder.query_vectors(texts)[1]
     owners: list[set[str]] = [set() for _ in vectors.matrix]
-    for unit, (begin, end) in enumerate(pairwise(vectors.offsets.tolist())):
+    doc_ids = snapshot.doc_ids(snapshot.numbering.numbers(np.arange(vectors.n_documents)).tolist())
+    for doc_id, (begin, end) in zip(doc_ids, pairwise(vectors.offsets.tolist()), strict=True):
         for row in vectors.rows[begin:end].tolist():
-            owners[row].add(units[unit])
+            owners[row].add(doc_id)
     return Entries.of([""] * len(owners), owners), vectors.matrix.astype(np.float32)
 
 

@@ -52,7 +52,6 @@ from pixnar.pipeline.shortlist import make_shortlist
 from pixnar.recipe import Recipe, ShortlistSettings
 from pixnar.scoring import COMPOSED_RULE, Priors, ScoreRule
 from pixnar.search.ranker import Query, Ranker
-from pixnar.search.units import Units
 from pixnar.table import DocidTable, build_table
 from pixnar.train.data import TrainingData
 from pixnar.train.loop import train
@@ -162,7 +161,7 @@ class _Bench:
     def ranker(self, model: Nar, rule: ScoreRule) -> Ranker:
         """Searches by docids alone."""
         scorer = scorer_of(model, self.priors, rule)
-        return Ranker(self.table, scorer, Ngrams(self.data.vocabulary), Units.of(self.data.doc_ids))
+        return Ranker(self.table, scorer, Ngrams(self.data.vocabulary))
 
     @property
     def pooled(self) -> Any:

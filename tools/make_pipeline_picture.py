@@ -57,7 +57,7 @@ def draw(index: Index, query: str) -> Figure:
     page.axis("off")
     page.text(0.3, HEIGHT - 0.42, f"How “{query}” is found", size=17, weight="bold", va="center")
     spent = sum(told["microseconds"].values()) / 1e3
-    facts = f"{len(index.ranker.units):,} documents, {told['vocabulary']:,} phrases, {spent:.0f} ms on one thread"
+    facts = f"{len(index):,} documents, {told['vocabulary']:,} phrases, {spent:.0f} ms on one thread"
     page.text(WIDTH - 0.3, HEIGHT - 0.42, facts, size=10, ha="right", va="center", color=PALE)
     top, low, tall = 4.5, 0.3, 3.6
     boxes = {

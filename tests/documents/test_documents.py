@@ -207,12 +207,44 @@ def test_every_flipped_byte_is_noticed_by_check_and_harms_nothing(tmp_path: Path
 def test_parts_of_different_files_do_not_fit(tmp_path: Path) -> None:
     write_documents(tmp_path / "a", some_documents(50))
     write_documents(tmp_path / "b", some_documents(60))
-    one, other = (read_container(tmp_path / name, "docs", 1).arrays for name in "ab")
+    (one, meta), (other, _) = (
+        (found.arrays, found.meta) for found in (read_container(tmp_path / name, "docs", 2) for name in "ab")
+    )
     for name in ("rank", "hashes", "order"):
-        write_container(tmp_path / "c", "docs", 1, {}, {**one, name: other[name]})
+        write_container(tmp_path / "c", "docs", 2, meta, {**one, name: other[name]})
         with pytest.raises(FileFormatError, match="different numbers of documents"):
             Documents.open(tmp_path / "c")
+    write_container(tmp_path / "c", "docs", 2, meta | {"origin": {"ids": "", "size": 49}}, one)
+    with pytest.raises(FileFormatError, match="different numbers of documents"):
+        Documents.open(tmp_path / "c")
     columns = {name: part for name, part in other.items() if name.startswith("columns.")}
-    write_container(tmp_path / "c", "docs", 1, {}, {**one, **columns})
+    write_container(tmp_path / "c", "docs", 2, meta, {**one, **columns})
     with pytest.raises(FileFormatError, match="60 values for 50 documents"):
         parse("n = 1").mask(Documents.open(tmp_path / "c").columns, 50)
+
+
+def test_a_file_of_an_earlier_release_says_how_to_build_it_again(tmp_path: Path) -> None:
+    write_documents(tmp_path / "a", some_documents(5))
+    write_container(tmp_path / "b", "docs", 1, {"documents": 5}, read_container(tmp_path / "a", "docs", 2).arrays)
+    with pytest.raises(FileFormatError, match="is of an earlier release: run pixnar fit or pixnar table build again"):
+        Documents.open(tmp_path / "b")
+
+
+def test_what_a_table_was_built_of(tmp_path: Path) -> None:
+    documents = list(some_documents(5))
+    write_documents(tmp_path / "a", documents)
+    built = Documents.open(tmp_path / "a")
+    assert (built.origin.size, built.origin.numbers, built.by_origin) == (5, None, None)
+    write_documents(tmp_path / "again", iter(documents))
+    assert Documents.open(tmp_path / "again").origin == built.origin
+    write_documents(tmp_path / "turned", documents[::-1])
+    assert Documents.open(tmp_path / "turned").origin.ids != built.origin.ids
+    numbers = np.array([0, 3, 4, -1])  # documents 1 and 2 went, one came
+    write_documents(tmp_path / "b", documents[:4], origin=built.origin._replace(numbers=numbers))
+    kept = Documents.open(tmp_path / "b")
+    assert (kept.origin.ids, kept.origin.size) == (built.origin.ids, 5)
+    assert kept.by_origin is not None
+    assert kept.by_origin.tolist() == [0, -1, -1, 1, 2]
+    write_documents(tmp_path / "c", documents[:4], origin=built.origin._replace(numbers=numbers + 9))
+    with pytest.raises(FileFormatError, match="fewer documents than it names"):
+        _ = Documents.open(tmp_path / "c").by_origin

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from pixnar.base.errors import FileFormatError
 from pixnar.base.storage import write_container
+from pixnar.base.strings import SortedStrings
 from pixnar.fusion import STOP_WORDS, Bm25
-from pixnar.fusion.word_table import WordTable
 
 TEXTS = ["Cheap hotels, cheap flights!", "hotels in Rome", "", "the weather in Rome"]
 
@@ -107,7 +107,7 @@ def test_bad_files_are_refused(tmp_path: Path) -> None:
 
 @given(st.sets(st.text("abé中", max_size=4), max_size=12), st.text("abé中", max_size=4))
 def test_word_table(words: set[str], asked: str) -> None:
-    table = WordTable.from_words(words)
+    table = SortedStrings.of(sorted(words))
     listed = sorted(words, key=str.encode)
     assert list(table) == listed
     assert [table.find(word) for word in listed] == list(range(len(words)))
@@ -122,3 +122,13 @@ def test_damage_that_nobody_looked_for_is_told_when_it_is_met(tmp_path: Path) ->
     assert loaded.score("rome").tolist() == bm25.score("rome").tolist()
     with pytest.raises(FileFormatError, match=r"b is damaged \(a group is not below 2\)"):
         loaded.documents("rome")
+
+
+def test_documents_that_are_not_counted_change_no_score() -> None:
+    texts = ["cheap hotels in rome", "pizza in rome"]
+    alone = Bm25.build(texts, [0, 1], join=True)
+    among = Bm25.build(texts, [0, 2], join=True, n_documents=4, n_counted=2)
+    for query in ("rome", "cheap pizza", "paris"):
+        found = among.documents(query)
+        assert found[[0, 2]].tolist() == alone.documents(query).tolist()
+        assert found[[1, 3]].tolist() == [0, 0]

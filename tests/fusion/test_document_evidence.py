@@ -173,3 +173,12 @@ def test_bad_files_are_refused(tmp_path: Path) -> None:
         write_container(tmp_path / "e", "evidence", 1, new_meta, good | change)
         with pytest.raises(FileFormatError, match=reason):
             DocumentEvidence.load(tmp_path / "e", VOCABULARY)
+
+
+def test_documents_that_are_not_counted_change_no_score() -> None:
+    texts = ["new york pizza", "hotels of rome"]
+    alone = DocumentEvidence.build(VOCABULARY, list(enumerate(texts)), 2)
+    among = DocumentEvidence.build(VOCABULARY, list(zip((0, 2), texts, strict=True)), 4, n_counted=2)
+    for query in ("pizza in rome", "new york", "hotels"):
+        assert among.own(query)[[0, 2]].tolist() == alone.own(query).tolist()
+        assert among.own(query)[[1, 3]].tolist() == [0, 0]

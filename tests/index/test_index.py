@@ -14,13 +14,14 @@ import xxhash
 from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.corpus import Document
 from pixnar.fusion.fuse import Fusion
+from pixnar.fusion.lexical import DocumentEvidence
 from pixnar.index import Hit, Index
-from pixnar.index.files import write_units
 from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
 from pixnar.runtime.shortlist import Shortlist
 from pixnar.search.options import SearchOptions
 from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN
+from pixnar.table import DocidTable
 from pixnar.vocab import normalize
 from tests.helpers.fit_corpora import COUNTRIES, WORDS, settings, write_small
 from tests.helpers.tiny_model import save_encoder
@@ -319,9 +320,13 @@ def test_damage_inside_arrays_is_an_answer_or_one_line(copy: Path) -> None:
 
 def test_parts_about_other_documents(copy: Path) -> None:
     with_fusion(copy, dict.fromkeys(SOURCES, 1.0))
-    write_units(copy / "documents.pixnar", ["d1", "d2", "d3"])
-    rewritten(copy, lambda content: content["files"].pop("documents.pixnar") and None)
-    assert "is about 20 documents" in refused(copy)
+    vocabulary = DocidTable.open(copy / "docids").vocabulary
+    evidence = DocumentEvidence.load(copy / "evidence.pixnar", vocabulary).part(np.arange(3))
+    evidence.save(copy / "evidence.pixnar")
+    rewritten(copy, lambda content: content["files"].pop("evidence.pixnar") and None)
+    assert "is about 3 documents, the docid table was built of 20" in refused(copy)
+    rewritten(copy, lambda content: content | {"origin": "of others"})
+    assert "docids was built again with documents that the other files lack: fit again" in refused(copy)
 
 
 def rewritten(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
@@ -381,23 +386,20 @@ def test_what_is_no_index(copy: Path, tmp_path: Path) -> None:
 
 
 def test_an_index_of_the_release_before(copy: Path, home: Path, tmp_path: Path) -> None:
-    """Version 2 knew one score and had no factors; it is read as ever. One with neither score nor factors says so."""
+    """Version 3 had document ids in a file of their own: one line says how to build it again. Factors are asked for."""
     wish = settings(home / "encoder", train__steps=1, shortlist__learn=False, scoring__score="probability")
     fit(home / "corpus", tmp_path / "old", override(Recipe(), wish), cache=home / "cache", threads=1)
     old = Index.load(tmp_path / "old")
     assert not (tmp_path / "old" / "factors.pixnar").exists()
     assert old.ranker.factors is None
-    expected = old.search_batch(["balin demor", "rovek"])
-    assert old.manifest["version"] == 3
+    assert all(old.search_batch(["balin demor", "rovek"]))
+    assert old.manifest["version"] == 4
 
     def earlier(content: dict[str, Any]) -> dict[str, Any]:
-        rule = {name: value for name, value in content["rule"].items() if name != "score"}
-        return content | {"version": 2, "rule": rule}
+        return {name: value for name, value in content.items() if name != "origin"} | {"version": 3}
 
     rewritten(tmp_path / "old", earlier)
-    again = Index.load(tmp_path / "old")
-    assert again.manifest["version"] == 2
-    assert again.search_batch(["balin demor", "rovek"]) == expected
+    assert "has format 3 of an earlier release: run pixnar fit again with --overwrite" in refused(tmp_path / "old")
     rewritten(
         copy, lambda content: content | {"files": {k: v for k, v in content["files"].items() if "factors" not in k}}
     )

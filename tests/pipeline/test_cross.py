@@ -24,15 +24,15 @@ def crossed(seed: int, wrong: tuple[int, ...] = ()) -> CrossValidation:
     rng = np.random.default_rng(seed)
     answers = rng.integers(0, DOCUMENTS, QUERIES)
     tables, judged = [], []
+    decoded: Any = [SimpleNamespace(snapshot=SimpleNamespace(doc_ids=lambda numbers: [IDS[n] for n in numbers]))]
     for number, answer in enumerate(answers.tolist()):
         columns = {name: rng.normal(size=DOCUMENTS).astype(np.float32) for name in (DOCIDS, DENSE, TEXT)}
         for name in (DOCIDS, TEXT):
             columns[name][answer] += 2.0
-        empty: Any = None
-        tables.append(Candidates(IDS, columns, [], np.arange(DOCUMENTS), {}, empty))
+        tables.append(Candidates(np.arange(DOCUMENTS), columns, decoded, np.arange(DOCUMENTS), {}))
         judged.append({IDS[(answer + (number in wrong)) % DOCUMENTS]: 1})
     dev = Queries([f"q{i}" for i in range(QUERIES)], [""] * QUERIES, judged)
-    ranker: Any = SimpleNamespace(unit_of={doc_id: i for i, doc_id in enumerate(IDS)}, depth=DOCUMENTS)
+    ranker: Any = SimpleNamespace(place_of={doc_id: i for i, doc_id in enumerate(IDS)}, depth=DOCUMENTS)
     rule = ScoreRule()
     return CrossValidation(ranker, [], dev, [rule, rule], {rule: tables})
 

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +201,7 @@ def test_vectors_are_those_of_the_trained_encoder(
     model = Nar.from_pretrained(tmp_path / "index" / "model")
     vectors = DocidVectors.load(tmp_path / "index" / "vectors.pixnar")
     index = Index.load(tmp_path / "index")
-    for unit, doc_id in enumerate(islice(index.ranker.units, 4)):
+    for unit, doc_id in enumerate(index.table.snapshot().doc_ids(range(4))):
         docid = next(tokens for tokens, named in index.table if named == [doc_id])
         _, pooled = model.query_vectors([normalize(index.table.spelling(docid) or "")])
         near = vectors.best(pooled[0], np.array([unit]))

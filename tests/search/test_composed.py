@@ -19,7 +19,6 @@ from pixnar.scoring import COMPOSED_RULE, Priors, ScoreRule, floors, own_bonus
 from pixnar.search import Decoder, SlotScores
 from pixnar.search.query import ArrayHead, QueryScorer
 from pixnar.search.ranker import Ranker, factors_of
-from pixnar.search.units import Units
 from pixnar.table import DocidTable
 from pixnar.table.overlay import table_of
 from pixnar.vocab import Vocabulary
@@ -198,7 +197,7 @@ def test_an_engine_makes_its_factors_from_the_scorers_rows() -> None:
     first, second = made(COMPOSED_RULE, 2, size), made(COMPOSED_RULE, 3, size)
     table = DocidTable.in_memory({docid: [f"d{i:02}"] for i, docid in enumerate(docids)}, size)
     ngrams = Ngrams(Vocabulary.build(["a b", "b c"], 600, min_count=1, threads=1))
-    ranker = Ranker(table, first.slow, ngrams, Units.of([]))
+    ranker = Ranker(table, first.slow, ngrams)
     assert ranker.factors is not None
     tuned = ranker.with_scorer(first.slow.with_rule(COMPOSED_RULE.with_(copy=0.2, scale=0.5)))
     assert tuned.factors is ranker.factors

@@ -25,6 +25,7 @@ from pixnar.search.live import Encode, Floats, LiveSources, Sources
 from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN, TEXT
 from pixnar.table import build_table
 from pixnar.table.difference import Difference
+from pixnar.table.snapshot import Snapshot
 from tests.helpers.fit_corpora import WORDS, settings, write_small
 from tests.helpers.tiny_model import save_encoder
 
@@ -204,22 +205,22 @@ def test_sources_of_two_states_are_kept(home: Path, tmp_path: Path, monkeypatch:
     made: list[Difference] = []
     after = LiveSources.after
 
-    def counted(live: LiveSources, difference: Difference) -> Sources:
-        made.append(difference)
-        return after(live, difference)
+    def counted(live: LiveSources, snapshot: Snapshot) -> Sources:
+        made.append(snapshot.difference)
+        return after(live, snapshot)
 
     monkeypatch.setattr(LiveSources, "after", counted)
     index = opened(home, tmp_path, *SOURCES)
     index.table.add("d03", [ADDED])
-    old = index.table.snapshot().difference
+    old = index.table.snapshot()
     index.table.add("new", [ADDED])
-    new = index.table.snapshot().difference
-    assert made == [old, new]
+    new = index.table.snapshot()
+    assert made == [old.difference, new.difference]
     first, second = index.ranker.sources(old), index.ranker.sources(new)
     assert (index.ranker.sources(old), index.ranker.sources(new)) == (first, second)
     index.table.compact()
-    assert index.table.snapshot().difference is not new
-    assert index.ranker.sources(index.table.snapshot().difference) is second
+    assert index.table.snapshot().difference is not new.difference
+    assert index.ranker.sources(index.table.snapshot()) is second
     answers(index)
     assert len(made) == 2
 

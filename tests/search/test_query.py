@@ -15,7 +15,6 @@ from pixnar.search import Decoder, SlotScores
 from pixnar.search import query as module
 from pixnar.search.query import ArrayHead, QueryScorer
 from pixnar.search.ranker import Ranker
-from pixnar.search.units import Units
 from pixnar.table import DocidTable
 from pixnar.vocab import Vocabulary
 
@@ -236,7 +235,7 @@ def test_the_composed_score_of_docids(order: Any, rows: str, x: Floats) -> None:
     table = DocidTable.in_memory(docids, V)
     served = HeadRows.build(head(s).rows, head(s).bias, format="float32")
     used = s if rows == "as trained" else QueryScorer(served, s.log_z, s.priors, s.rule)
-    ranker = Ranker(table, used, Ngrams(VOCABULARY), Units.of(["a", "b", "c", "d"]))
+    ranker = Ranker(table, used, Ngrams(VOCABULARY))
     for vectors, own in zip(x, OWN, strict=True):
         tokens = np.maximum(np.broadcast_to(by_hand(s, vectors, own)[0], (S, V)), 0)
         wanted: dict[str, Any] = {}
@@ -251,7 +250,7 @@ def test_an_engine_changes_its_score(x: Floats) -> None:
     """Factors come and go with the composed score, whichever it starts with."""
     s = scorer(ScoreRule(score="composed", aggregate="max"))
     table = DocidTable.in_memory({(0, 1): ["a"], (5, 2, 7): ["b"], (12,): ["c"]}, V)
-    composed = Ranker(table, s, Ngrams(VOCABULARY), Units.of(["a", "b", "c"]))
+    composed = Ranker(table, s, Ngrams(VOCABULARY))
     plain = composed.with_scorer(s.with_rule(ScoreRule(aggregate="max")))
     assert composed.factors is not None
     assert plain.factors is None

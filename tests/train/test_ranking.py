@@ -21,7 +21,6 @@ from pixnar.model.losses import Sampler, Weights
 from pixnar.model.nar import Nar, scorer_of
 from pixnar.scoring import COMPOSED_RULE
 from pixnar.search.ranker import Ranker
-from pixnar.search.units import Units
 from pixnar.table import DocidTable
 from pixnar.train.ranking import RankingStep, compose
 from pixnar.train.teacher import Teacher
@@ -344,7 +343,6 @@ def test_training_and_search_score_alike(made: TrainingSetup, positive: bool) ->
         DocidTable.in_memory(table, len(made.data.vocabulary)),
         scorer_of(model, made.priors, COMPOSED_RULE),
         Ngrams(made.data.vocabulary),
-        Units.of([]),
     )
     x = np.zeros((SIZE, SLOTS + 1, model.head.width), np.float32)
     x[:, 0] = x0.numpy()

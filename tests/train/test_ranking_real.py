@@ -23,7 +23,6 @@ from pixnar.pipeline.tune import docid_mrr
 from pixnar.recipe import Train
 from pixnar.scoring import COMPOSED_RULE, Priors
 from pixnar.search.ranker import Ranker
-from pixnar.search.units import Units
 from pixnar.table import DocidTable
 from pixnar.train.data import TrainingData
 from pixnar.train.loop import train
@@ -93,7 +92,7 @@ def figures(encoder: Encoder, names: dict[str, list[str]], folder: Path, seed: i
     held, values = DocidTable.in_memory(table, len(vocabulary)), []
 
     def evaluate(current: Nar) -> float:
-        ranker = Ranker(held, scorer_of(current, priors, COMPOSED_RULE), Ngrams(vocabulary), Units.of([]), threads=1)
+        ranker = Ranker(held, scorer_of(current, priors, COMPOSED_RULE), Ngrams(vocabulary), threads=1)
         x = x_of(current, dev.texts, asked)
         values.append(docid_mrr(ranker, ranker.queries(dev.texts, x, asked), dev.relevant))
         return values[-1]

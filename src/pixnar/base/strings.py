@@ -1,7 +1,7 @@
-"""A compressed store of byte strings from which any one can be read without unpacking the others.
+"""Packed texts: a compressed store of byte strings read by number, and sorted texts that are searched where they lie.
 
-Consecutive records share a block: their lengths as 32-bit numbers, then their bytes, packed with zlib. zlib's own
-checksum is what tells damage apart from content, since huge files are mapped without a pass over them.
+In the store, consecutive records share a block: their lengths as 32-bit numbers, then their bytes, packed with zlib.
+zlib's own checksum is what tells damage apart from content, since huge files are mapped without a pass over them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pixnar import _native
 from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.base.progress import Progress
 
@@ -173,6 +174,77 @@ class TextBlocks:
         if self._size:
             self._unpack(self._starts.size - 2)  # if not even the number of records is right, it is the file's fault
         return IndexError(f"there is no record {index} in {self._where}: it has {self._size}, counted from 0")
+
+
+class SortedStrings:
+    """Distinct texts with the numbers 0, 1, 2 … in the order of their UTF-8 bytes, in two flat arrays.
+
+    >>> texts = SortedStrings.of(["d1", "d2", "d5"])
+    >>> texts[2], texts.find("d2"), texts.numbers(["d5", "new"]).tolist(), len(texts)
+    ('d5', 1, [2, -1], 3)
+    """
+
+    def __init__(
+        self,
+        data: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+        *,
+        verify: bool = True,
+        where: str = "sorted texts",
+    ) -> None:
+        """Over arrays that are not copied; without `verify` only their ends are looked at. `where` names a file."""
+        if data.dtype != np.uint8 or offsets.dtype != np.int64:
+            raise ValueError(f"texts and their offsets are {data.dtype} and {offsets.dtype}")
+        sound = len(offsets) and offsets[0] == 0 and offsets[-1] == len(data)
+        if not sound or (verify and np.any(offsets[1:] < offsets[:-1])):
+            raise ValueError("texts and their offsets do not fit together")
+        self.data, self.offsets, self._where = data, offsets, where
+        if verify:
+            _check_order(map(self._bytes, range(len(self))))
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> SortedStrings:
+        """From texts that are sorted; each may be there once."""
+        encoded = [_encoded(text) for text in texts]
+        _check_order(encoded)
+        offsets = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(text) for text in encoded], out=offsets[1:])
+        return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets, verify=False)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[number] for number in range(len(self)))
+
+    def __getitem__(self, number: int) -> str:
+        if not 0 <= number < len(self):
+            raise IndexError(f"text {number} is not in 0 … {len(self) - 1}")
+        try:
+            return self._bytes(number).decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as error:
+            raise damaged(self._where, "a text is not UTF-8") from error
+
+    def find(self, text: str) -> int | None:
+        """The number of a text, or None."""
+        number = int(self.numbers([text])[0])
+        return None if number < 0 else number
+
+    def numbers(self, texts: Iterable[str]) -> NDArray[np.int64]:
+        """The number of each text, -1 where it is not there."""
+        return _native.find_sorted(self.data, self.offsets, [_encoded(text) for text in texts])
+
+    def _bytes(self, number: int) -> bytes:
+        return self.data[self.offsets[number] : self.offsets[number + 1]].tobytes()
+
+
+def _check_order(texts: Iterable[bytes]) -> None:
+    if any(one >= other for one, other in pairwise(texts)):
+        raise ValueError("texts are not sorted, or there twice")
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def damaged(where: str, why: str) -> FileFormatError:

@@ -79,7 +79,7 @@ class ShardServer:
     """An open part of an index. Safe for many threads."""
 
     def __init__(self, ranker: Ranker, places: NDArray[np.int64]) -> None:
-        """`places` says where the units of the ranker stand among those of the whole."""
+        """`places` are the numbers that the documents of the part had when the table of the whole was built."""
         self.ranker, self.places = ranker, places
 
     @classmethod
@@ -151,9 +151,9 @@ class ShardServer:
             return ShardCandidates(ids, np.array([hit.score for hit in hits], np.float64), tokens, nowhere, {}, {}, [])
         query = Query(request.text, _NOTHING, request.pooled, _NO_TOKENS, None)
         candidates = ranker.candidates(query, request.scores, request.k, options, expanded=lambda _: request.expanded)
-        scores = np.array([hits.scores[place] for hits, place in candidates.places], np.float64)
-        known = len(self.places)
-        named = np.unique(np.concatenate([candidates.units, *(top.units for top in candidates.tops.values())]))
+        numbering, known = candidates.snapshot.numbering, len(self.places)
+        own = numbering.units(candidates.numbers)
+        named = np.unique(np.concatenate([own, *(top.units for top in candidates.tops.values())]))
         new = named[named >= known]
 
         def places(units: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -163,10 +163,10 @@ class ShardServer:
 
         return ShardCandidates(
             candidates.doc_ids,
-            scores,
-            [hits.tokens(place) for hits, place in candidates.places],
-            places(candidates.units),
+            candidates.docid_scores,
+            [candidates.tokens(i) for i in range(len(candidates))],
+            places(own),
             {name: column for name, column in candidates.columns.items() if name != BY_DOCIDS},
             {name: Top(places(top.units), top.scores) for name, top in candidates.tops.items()},
-            [candidates.sources.units[unit] for unit in new.tolist()],
+            candidates.snapshot.doc_ids(numbering.numbers(new).tolist()),
         )

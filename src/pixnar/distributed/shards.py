@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import xxhash
@@ -40,16 +40,12 @@ from pixnar.index.files import (
     PRIORS,
     SHORTLIST,
     TEXT_FILE,
-    UNITS,
     VECTORS,
-    read_units,
-    write_units,
 )
 from pixnar.index.manifest import NAME as MANIFEST
 from pixnar.index.manifest import read_manifest, write_manifest
 from pixnar.runtime import HeadRows
 from pixnar.runtime.factors import DocidFactors
-from pixnar.search.units import Units
 from pixnar.table import DocidTable
 from pixnar.table.journal import Tokens
 from pixnar.table.table import part_of
@@ -60,18 +56,6 @@ _PLACES, _KIND = "places.pixnar", "places"
 _SHARED = (HEAD, PRIORS, SHORTLIST, ENCODER, LEXICON)
 _MOST = 1000
 _AGAIN = "cut the index again with pixnar shard --overwrite"
-
-
-class Cut(NamedTuple):
-    """The documents of each part, by their place among all."""
-
-    places: list[NDArray[np.int64]]
-
-    @classmethod
-    def of(cls, doc_ids: Iterable[str], parts: int) -> Cut:
-        """Of sorted ids."""
-        owners = np.fromiter((part_of(doc_id, parts) for doc_id in doc_ids), np.int64)
-        return cls([np.flatnonzero(owners == part) for part in range(parts)])
 
 
 @dataclass(frozen=True)
@@ -180,7 +164,7 @@ def split(
     whole = _SourceIndex.open(source)
     _check(folder, parts, whole.table.documents, overwrite)
     with staged(folder) as built:
-        places, owners = Cut.of(whole.units, parts).places, whole.table.owners(parts)
+        owners = whole.table.owners(parts)
         about: dict[str, Any] = {"format": _FORMAT, "version": _VERSION, "cut": whole.cut(parts), "keys": whole.keys()}
         documents: list[int] = []
         names = [f"part-{number:03}" for number in range(parts)]
@@ -191,7 +175,7 @@ def split(
             part.mkdir()
             table = whole.table.write_part(part / DOCIDS, owners == number, shards.member(number), threads=threads)
             documents.append(table.documents)
-            whole.write_part(part, places[number], shards.member(number))
+            whole.write_part(part, whole.table.places(owners == number), shards.member(number))
         if read_manifest(source) != whole.content:
             raise PixnarError(f"{source} was built again while it was cut: cut it again")
         write_json(built / NAME, shards.content, indent=1)
@@ -201,7 +185,7 @@ def split(
 
 
 def read_places(part: Path) -> NDArray[np.int64]:
-    """For each unit of a part its place among the units of the whole."""
+    """For each document that a part was built of, its number in the table of the whole when that was built."""
     try:
         return read_container(part / _PLACES, _KIND, 1, verify=False).arrays["places"]
     except KeyError as error:
@@ -287,7 +271,6 @@ class _SourceIndex:
     folder: Path
     content: dict[str, Any]
     table: DocidTable
-    units: Units
     evidence: DocumentEvidence | None
     bm25: Bm25 | None
     vectors: DocidVectors | None
@@ -306,7 +289,6 @@ class _SourceIndex:
             folder,
             content,
             table,
-            read_units(folder / UNITS, verify=False),
             there(EVIDENCE, lambda path: DocumentEvidence.load(path, table.vocabulary, verify=False)),
             there(BM25_FILE, lambda path: Bm25.load(path, verify=False)),
             there(VECTORS, lambda path: DocidVectors.load(path, verify=False)),
@@ -327,7 +309,6 @@ class _SourceIndex:
 
     def write_part(self, part: Path, places: NDArray[np.int64], member: dict[str, Any]) -> None:
         """Write what a part has beside its docids, and seal it."""
-        write_units(part / UNITS, (self.units[place] for place in places.tolist()))
         write_container(part / _PLACES, _KIND, 1, {}, {"places": places})
         if self.evidence is not None:
             self.evidence.part(places).save(part / EVIDENCE)

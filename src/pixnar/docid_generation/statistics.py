@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from pixnar.base.errors import FileFormatError
 from pixnar.base.storage import read_container, write_container
+from pixnar.base.strings import SortedStrings
 from pixnar.fusion.atoms import words
 from pixnar.fusion.stop_words import STOP_WORDS
-from pixnar.fusion.word_table import WordTable
 
 _FILE_KIND, _FILE_VERSION = "words", 1
 _MOST = 4_000_000  # words that are kept at a time: less than a gigabyte
@@ -69,7 +69,7 @@ class WordStatistics:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to one file, atomically."""
-        table = WordTable.from_words(self._counts)
+        table = SortedStrings.of(sorted(self._counts))
         found = np.fromiter((self._counts[word] for word in table), np.int64, len(table))
         meta = {"documents": self.documents, "forgotten": self._forgotten}
         arrays: dict[str, NDArray[Any]] = {"words": table.data, "word_offsets": table.offsets, "found_in": found}
@@ -80,7 +80,7 @@ class WordStatistics:
         """Read what `save` wrote."""
         container = read_container(path, _FILE_KIND, _FILE_VERSION)
         try:
-            table = WordTable(container.arrays["words"], container.arrays["word_offsets"])
+            table = SortedStrings(container.arrays["words"], container.arrays["word_offsets"])
             counts = dict(zip(table, container.arrays["found_in"].tolist(), strict=True))
             return cls(int(container.meta["documents"]), counts, int(container.meta["forgotten"]))
         except (KeyError, ValueError) as error:

@@ -3,6 +3,8 @@
 One container file. Ids are a store of their own, since results need them and seldom anything else; title and metadata
 are JSON in another. An id is found through its 64-bit hash in a sorted list, and then compared, so that two ids with
 one hash are two ids all the same.
+
+A file also says what its table was first built of (`Origin`), which stays when the table is compacted or cut.
 """
 
 from __future__ import annotations
@@ -14,13 +16,13 @@ from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from pixnar.base.errors import PixnarError
+from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.base.progress import Progress
 from pixnar.base.storage import Container, check_writable, read_container, write_container
 from pixnar.base.strings import TextBlocks, damaged
@@ -29,10 +31,21 @@ from pixnar.corpus.records import Document
 from pixnar.documents.columns import Columns, ColumnWriter, as_text, word_bytes
 
 _KIND = "docs"
-_VERSION = 1
+_VERSION = 2  # says what its table was built of
 _MOST = 2**32 - 1
 _hash = xxhash.xxh3_64_intdigest
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=as_text).encode
+
+
+class Origin(NamedTuple):
+    """What a table was first built of: a checksum of the ids of its documents in their order, and how many there were.
+
+    `numbers` is by document the number it had then, -1 if it came later; None: the same number as now.
+    """
+
+    ids: str
+    size: int
+    numbers: NDArray[np.int64] | None = None
 
 
 def write_documents(
@@ -40,6 +53,7 @@ def write_documents(
     documents: Iterable[Document],
     *,
     keys: Collection[str] | None = None,
+    origin: Origin | None = None,
     threads: int = 0,
     progress: Progress | None = None,
 ) -> int:
@@ -47,11 +61,11 @@ def write_documents(
 
     The documents are read once and not held: in memory are their ids and, for the columns, their numbers and the
     distinct texts of their metadata. The same documents give the same bytes. `keys` are those that filters may name,
-    if they are not to be the most used.
+    if they are not to be the most used. Without an `origin` these documents are one.
     """
     check_writable(path)
     folder = Path(os.path.realpath(path)).parent
-    packed = pack_documents(documents, keys=keys, threads=threads, folder=folder, progress=progress)
+    packed = pack_documents(documents, keys=keys, origin=origin, threads=threads, folder=folder, progress=progress)
     write_container(path, _KIND, _VERSION, packed.meta, packed.arrays)
     return int(packed.meta["documents"])
 
@@ -60,6 +74,7 @@ def pack_documents(
     documents: Iterable[Document],
     *,
     keys: Collection[str] | None = None,
+    origin: Origin | None = None,
     threads: int = 0,
     folder: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -92,7 +107,11 @@ def pack_documents(
         arrays |= {f"{store}.{name}": part for name, part in parts.items()}
     if progress:
         progress("sorting ids", count, count)
-    return Container({"documents": count}, arrays)
+    if origin is None:
+        origin = Origin(xxhash.xxh3_128_hexdigest(bytes(ids) + borders.tobytes()), count)
+    elif origin.numbers is not None:
+        arrays["origin"] = origin.numbers
+    return Container({"documents": count, "origin": {"ids": origin.ids, "size": origin.size}}, arrays)
 
 
 def byte_order(data: bytes, borders: NDArray[np.uint64]) -> NDArray[np.uint32]:
@@ -114,12 +133,21 @@ class Documents:
         self._arrays = container.arrays
         self._ids = TextBlocks(self._under("ids"), where)
         self._records = TextBlocks(self._under("records"), where)
+        self._count = len(self._ids)
         try:
             self._hashes, self._order, self._rank = (self._arrays[name] for name in ("hashes", "order", "rank"))
         except KeyError as error:
             raise damaged(where, f"array {error.args[0]} is not there") from error
+        try:
+            about = container.meta["origin"]
+        except KeyError as error:
+            raise FileFormatError(
+                f"{where} is of an earlier release: run pixnar fit or pixnar table build again with --overwrite"
+            ) from error
+        self.origin = Origin(about["ids"], about["size"], self._arrays.get("origin"))
         sizes = {len(self._records), self._hashes.size, self._order.size, self._rank.size}
-        if sizes != {len(self._ids)}:
+        kept = self.origin.numbers
+        if sizes != {len(self._ids)} or len(self) != (self.origin.size if kept is None else len(kept)):
             raise damaged(where, "its parts are about different numbers of documents")
 
     @classmethod
@@ -133,7 +161,7 @@ class Documents:
         cls(read_container(path, _KIND, _VERSION), os.fspath(path))
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return self._count
 
     def __iter__(self) -> Iterator[Document]:
         """All documents, in order, without holding them."""
@@ -144,6 +172,19 @@ class Documents:
     def rank(self) -> NDArray[np.uint32]:
         """Per document, the place of its id among all ids in the order of their UTF-8 bytes."""
         return self._rank
+
+    @functools.cached_property
+    def by_origin(self) -> NDArray[np.int64] | None:
+        """The number now of each document that the table was built of, -1 if it is gone; None: the same as then."""
+        if self.origin.numbers is None:
+            return None
+        now = np.full(self.origin.size, -1, np.int64)
+        kept = np.flatnonzero(self.origin.numbers >= 0)
+        try:
+            now[self.origin.numbers[kept]] = kept
+        except IndexError as error:
+            raise damaged(self._where, "its origin has fewer documents than it names") from error
+        return now
 
     @functools.cached_property
     def columns(self) -> Columns:

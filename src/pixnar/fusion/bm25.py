@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from pixnar.base.errors import FileFormatError
 from pixnar.base.normalize import normalize, normalize_lines
 from pixnar.base.storage import read_container, write_container
+from pixnar.base.strings import SortedStrings
 from pixnar.fusion.atoms import words
 from pixnar.fusion.postings import Floats, Postings, Weight, Whole, damaged
 from pixnar.fusion.ranking import best_of_groups
 from pixnar.fusion.recount import Changed, Lengths, Recounted, Rows
-from pixnar.fusion.word_table import WordTable
 
 _FILE_KIND, _FILE_VERSION = "bm25", 2
 _BATCH = 20_000
@@ -40,7 +40,7 @@ class Bm25:
     def __init__(
         self,
         postings: Postings,
-        table: WordTable,
+        table: SortedStrings,
         groups: NDArray[np.uint32] | None,
         n_documents: int,
         lengths: Lengths,
@@ -73,6 +73,7 @@ class Bm25:
         *,
         join: bool = False,
         n_documents: int | None = None,
+        n_counted: int | None = None,
         k1: float = K1,
         b: float = B,
         stop_words: Collection[str] = (),
@@ -81,7 +82,8 @@ class Bm25:
         """Index texts. `groups` says which document each text belongs to; without it each is a document of its own.
 
         Texts with groups are units of their own, and a document is as good as its best; with `join` all texts of a
-        document are one unit, as if written one after the other. `n_documents` is for documents without any text.
+        document are one unit, as if written one after the other. `n_documents` is for documents without any text; with
+        `join`, `n_counted` is how many of them the mean length and the rarity of words are of, if not all.
         Words in `stop_words` are left out: `STOP_WORDS` makes long lists go away, at some cost in quality.
         `docids` says whether the docids of documents are among the texts: if not, losing one changes nothing.
         """
@@ -96,9 +98,12 @@ class Bm25:
         joined = join or groups is None
         units, n_units = (owners[rows], n_documents) if joined else (rows, n_texts)
         values = np.bincount(units, minlength=n_units).astype(np.uint32)
-        lengths = Lengths(values, max(len(units), 1) / max(n_units, 1), k1, b)
-        postings = Postings.from_counts(terms, units, None, len(table), n_units, lucene(n_units, lengths))
-        return cls(postings, table, None if joined else owners.astype(np.uint32), n_documents, lengths, docids=docids)
+        n_counted = n_counted if joined and n_counted is not None else n_units
+        lengths = Lengths(values, max(len(units), 1) / max(n_counted, 1), k1, b)
+        postings = Postings.from_counts(terms, units, None, len(table), n_units, lucene(n_counted, lengths))
+        whole = None if n_counted == n_units else Whole(n_counted, postings.frequency)
+        groups = None if joined else owners.astype(np.uint32)
+        return cls(postings, table, groups, n_documents, lengths, whole=whole, docids=docids)
 
     def score(self, query: str) -> Floats:
         """The score of every unit."""
@@ -178,7 +183,7 @@ class Bm25:
         arrays, meta = container.arrays, container.meta
         try:
             postings = Postings.from_arrays(arrays, int(meta["n_units"]), verify=verify, where=os.fspath(path))
-            table = WordTable(arrays["words"], arrays["word_offsets"], verify=verify)
+            table = SortedStrings(arrays["words"], arrays["word_offsets"], verify=verify, where=os.fspath(path))
             lengths = Lengths(arrays["lengths"], *(float(meta[name]) for name in ("mean", "k1", "b")))
             whole = Whole(int(meta["of_units"]), arrays["found_in"]) if "of_units" in meta else None
             how: dict[str, Any] = {"whole": whole, "docids": bool(meta["docids"]), "verify": verify}
@@ -189,7 +194,7 @@ class Bm25:
 
 def index_words(
     texts: Iterable[str], stop_words: frozenset[str] = frozenset()
-) -> tuple[NDArray[np.int64], NDArray[np.int64], WordTable, int]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64], SortedStrings, int]:
     """The words of all texts as ids of a table, the text each is in, the table, and how many texts there are."""
     numbers: defaultdict[str, int] = defaultdict()
     numbers.default_factory = numbers.__len__  # a new word gets the next number
@@ -198,7 +203,7 @@ def index_words(
         row = words(line)
         found.extend(map(numbers.__getitem__, row))
         lengths.append(len(row))
-    table = WordTable.from_words(numbers.keys() - stop_words)
+    table = SortedStrings.of(sorted(numbers.keys() - stop_words))
     ids = np.full(len(numbers), -1, np.int64)
     ids[[numbers[word] for word in table]] = np.arange(len(table))
     terms = ids[np.array(found, np.uint32)]

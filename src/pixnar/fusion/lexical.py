@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Any, Literal, NamedTuple
@@ -16,11 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 from pixnar.base.errors import FileFormatError
 from pixnar.base.normalize import normalize_lines
 from pixnar.base.storage import read_container, write_container
+from pixnar.base.strings import SortedStrings
 from pixnar.fusion.atoms import words
 from pixnar.fusion.ngrams import Ngrams
 from pixnar.fusion.postings import Floats, Postings, Weight, Whole
 from pixnar.fusion.recount import Changed, Lengths, Recounted, Rows
-from pixnar.fusion.word_table import WordTable
 from pixnar.vocab import TargetVocabulary, Vocabulary, normalize
 
 Ints = NDArray[np.int64]
@@ -53,7 +53,7 @@ class DocumentEvidence:
         self,
         vocabulary: TargetVocabulary,
         postings: Postings,
-        table: WordTable,
+        table: SortedStrings,
         shapes: NDArray[np.uint8],
         lengths: Lengths,
         *,
@@ -87,19 +87,22 @@ class DocumentEvidence:
         b: float = 0.4,
         phrase_weight: float = 0.1,
         docids: Docids = "all",
+        n_counted: int | None = None,
     ) -> DocumentEvidence:
         """Index texts, each given with the document (0 … n_units − 1) it belongs to, in any order.
 
         All texts of a document count as one, but no phrase reaches from one text into the next. `docids` says which
-        docids count: those among the texts and those added later, only those added later, or none.
+        docids count: those among the texts and those added later, only those added later, or none. `n_counted` is how
+        many documents the mean length and the rarity of terms are of, if not all.
         """
+        n_counted = n_units if n_counted is None else n_counted
         ngrams, shapes = Ngrams(vocabulary, pieces=False), _shapes(vocabulary)
         found = _Found.of(ngrams, texts, n_units)
         table, terms = _without_token(found.words, ngrams, shapes)
         others = terms[found.word_rows.terms]
         kept = others >= 0
         words_of = np.bincount(found.word_rows.units, minlength=n_units)
-        mean = max(float(words_of.mean()) if n_units else 0.0, 1e-9)
+        mean = max(float(words_of.sum()) / n_counted if n_counted else 0.0, 1e-9)
         lengths = Lengths(words_of.astype(np.uint32), mean, k1, b)
         postings = Postings.from_counts(
             np.concatenate([found.token_rows.terms, others[kept] + len(shapes)]),
@@ -109,7 +112,10 @@ class DocumentEvidence:
             n_units,
             _tf_part(lengths),
         )
-        return cls(vocabulary, postings, table, shapes, lengths, phrase_weight=phrase_weight, docids=docids)
+        whole = None if n_counted == n_units else Whole(n_counted, postings.frequency)
+        return cls(
+            vocabulary, postings, table, shapes, lengths, phrase_weight=phrase_weight, whole=whole, docids=docids
+        )
 
     @property
     def n_units(self) -> int:
@@ -132,7 +138,7 @@ class DocumentEvidence:
         shapes = self.shapes[tokens.ids]
         factors = np.where(shapes == _WORD, 1.0, np.where(shapes == _PHRASE, self.phrase_weight, 0.0)) * tokens.counts
         used = factors > 0
-        others = [term for term in map(self._find, words(text)) if term is not None]
+        others = [term for term in self._terms(words(text)) if term is not None]
         other_terms, other_counts = np.unique(np.array(others, np.int64), return_counts=True)
         terms = np.concatenate([tokens.ids[used].astype(np.int64), other_terms])
         weights = self._idf(terms) * np.concatenate([factors[used], other_counts])
@@ -189,17 +195,20 @@ class DocumentEvidence:
     def _rows(self, counted: _Counted, sign: int) -> Rows:
         """Tokens, and words without a token that some document has, as terms."""
         tokens, found = counted.found.token_rows, counted.found.word_rows
-        ids = [None if word is None else self._find(word) for word in counted.names]
+        ids = self._terms(["" if word is None else word for word in counted.names])
         terms = np.array([-1 if term is None else term for term in ids], np.int64)[found.terms]
         known = terms >= 0
         words_only = Rows(terms[known], found.units[known], found.counts[known])
         rows = Rows.joined([tokens, words_only])
         return rows._replace(counts=sign * rows.counts)
 
-    def _find(self, word: str) -> int | None:
-        """The term of a word that has no token of its own."""
-        found = self.table.find(word)
-        return self._new_words.get(word) if found is None else found + len(self.shapes)
+    def _terms(self, some: Sequence[str]) -> list[int | None]:
+        """The terms of words that have no token of their own; None for those that no document has."""
+        found = self.table.numbers(some).tolist()
+        return [
+            self._new_words.get(word) if number < 0 else number + len(self.shapes)
+            for word, number in zip(some, found, strict=True)
+        ]
 
     def _idf(self, terms: Ints) -> Floats:
         if self.whole is not None:
@@ -244,7 +253,7 @@ class DocumentEvidence:
         arrays, meta = container.arrays, container.meta
         try:
             postings = Postings.from_arrays(arrays, int(meta["n_units"]), verify=verify, where=os.fspath(path))
-            table = WordTable(arrays["words"], arrays["word_offsets"], verify=verify)
+            table = SortedStrings(arrays["words"], arrays["word_offsets"], verify=verify, where=os.fspath(path))
             whole = Whole(int(meta["of_units"]), arrays["found_in"]) if "of_units" in meta else None
             lengths = Lengths(arrays["lengths"], *(float(meta[name]) for name in ("mean", "k1", "b")))
             how: dict[str, Any] = {"phrase_weight": float(meta["phrase_weight"]), "docids": meta["docids"]}
@@ -300,10 +309,10 @@ def _batches(texts: Iterable[tuple[int, str]]) -> Iterator[tuple[Ints, list[str]
         yield np.array([unit for unit, _ in batch], np.int64), lines
 
 
-def _without_token(distinct: list[str], ngrams: Ngrams, shapes: NDArray[np.uint8]) -> tuple[WordTable, Ints]:
+def _without_token(distinct: list[str], ngrams: Ngrams, shapes: NDArray[np.uint8]) -> tuple[SortedStrings, Ints]:
     """The table of words that are no token, and for each of the distinct words its id there or −1."""
     has_token = _with_token(distinct, ngrams, shapes)
-    table = WordTable.from_words(word for word, has in zip(distinct, has_token, strict=True) if not has)
+    table = SortedStrings.of(sorted(word for word, has in zip(distinct, has_token, strict=True) if not has))
     numbers = {word: i for i, word in enumerate(table)}
     return table, np.fromiter((numbers.get(word, -1) for word in distinct), np.int64, len(distinct))
 

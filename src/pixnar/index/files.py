@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from pixnar.base.errors import FileFormatError
 from pixnar.base.storage import read_container, write_container
 from pixnar.scoring import Priors
 from pixnar.search.spelling import LEXICON as LEXICON
-from pixnar.search.units import Units
 
 DOCIDS = "docids"  # the docid table, with the vocabulary in it
 HEAD = "head.pixnar"  # phrase rows and biases as they are served
@@ -22,14 +21,13 @@ MODEL = "model"  # encoder, slots and head as torch knows them; for a GPU, and f
 TRAINING = "training"  # log and plot
 FACTORS = "factors.pixnar"  # of docids, under the composed score
 PRIORS = "priors.pixnar"
-UNITS = "documents.pixnar"  # document ids in the order that the files below count them
 EVIDENCE = "evidence.pixnar"
 BM25_FILE = "bm25.pixnar"
 VECTORS = "vectors.pixnar"  # of docids
 TEXT_FILE = "text.pixnar"  # vectors of the documents' text
 SHORTLIST = "shortlist.pixnar"
 
-_PRIORS_KIND, _UNITS_KIND, _VERSION = "priors", "units", 1
+_PRIORS_KIND, _VERSION = "priors", 1
 
 
 def write_priors(path: Path, priors: Priors, log_z: NDArray[np.float32]) -> None:
@@ -42,22 +40,6 @@ def read_priors(path: Path, *, verify: bool = True) -> tuple[Priors, NDArray[np.
     """Map the log priors, and the mean log Z of every slot."""
     arrays = read_container(path, _PRIORS_KIND, _VERSION, verify=verify).arrays
     return Priors(_floats(path, arrays, "tokens"), _floats(path, arrays, "ends")), _floats(path, arrays, "log_z")
-
-
-def write_units(path: Path, doc_ids: Iterable[str]) -> None:
-    """Write sorted document ids."""
-    units = Units.of(doc_ids)
-    arrays: dict[str, NDArray[Any]] = {"bytes": units.data, "offsets": units.offsets}
-    write_container(path, _UNITS_KIND, _VERSION, {"count": len(units)}, arrays)
-
-
-def read_units(path: Path, *, verify: bool = True) -> Units:
-    """Map document ids; `verify` reads all of them to find damage."""
-    arrays = read_container(path, _UNITS_KIND, _VERSION, verify=verify).arrays
-    try:
-        return Units(arrays["bytes"], arrays["offsets"], verify=verify, where=str(path))
-    except (KeyError, ValueError) as error:
-        raise FileFormatError(f"{path} holds no usable document ids ({error}): build the index again") from error
 
 
 def _floats(path: Path, arrays: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float32]:

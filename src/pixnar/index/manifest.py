@@ -38,12 +38,12 @@ class Kind:
 
 INDEX = Kind(
     "pixnar-index",
-    3,  # may have the composed score, and factors of docids
-    ("version", "files", "rule", "fusion", "depth", "expansion"),
+    4,  # documents are counted as the docid table does, and it says what the table was built of
+    ("version", "files", "rule", "fusion", "depth", "expansion", "origin"),
     "index",
     "pixnar fit",
     ("docids/",),
-    oldest=2,  # served rows, and an encoder that needs no torch
+    oldest=4,
 )
 
 

@@ -23,10 +23,8 @@ from pixnar.index.files import (
     PRIORS,
     SHORTLIST,
     TEXT_FILE,
-    UNITS,
     VECTORS,
     read_priors,
-    read_units,
 )
 from pixnar.runtime import HeadRows
 from pixnar.runtime.factors import DocidFactors
@@ -56,7 +54,7 @@ def open_ranker(
     `encode` is asked for the vectors of docids that were added after the fit. From now on a change of the table returns
     when the sources of the ranker count it.
     """
-    (priors, log_z), units = read_priors(where / PRIORS, verify=False), read_units(where / UNITS, verify=False)
+    priors, log_z = read_priors(where / PRIORS, verify=False)
     if len(priors.tokens) != table.vocab_size:
         raise FileFormatError(f"{where}: {len(priors.tokens)} priors, the docid table has {table.vocab_size} tokens")
     made = scorer(priors, log_z)
@@ -67,13 +65,13 @@ def open_ranker(
         table,
         made,
         Ngrams(table.vocabulary),
-        units,
         Shortlist.load(where / SHORTLIST, verify=False) if shortlist and (where / SHORTLIST).exists() else None,
         fusion=Fusion.from_dict(content["fusion"]) if content["fusion"] else None,
         depth=content["depth"],
         expansion=content["expansion"],
         nearest=content.get("nearest", True),
         threads=threads,
+        origin=content["origin"],
         factors=factors,
         encode=encode,
         speller=Speller(Lexicon.load(where / LEXICON, verify=False)) if (where / LEXICON).exists() else None,
@@ -92,9 +90,14 @@ def open_ranker(
     if TEXT in needed:
         ranker.text = DocidVectors.load(where / TEXT_FILE, verify=False)
         counted[TEXT_FILE] = ranker.text.n_documents
+    snapshot = table.snapshot()
+    ranker.check_origin(snapshot)
     for name, documents in counted.items():
-        if documents != len(units):
-            raise FileFormatError(f"{where / name} is about {documents} documents, {UNITS} lists {len(units)}")
+        if documents != snapshot.documents.origin.size:
+            raise FileFormatError(
+                f"{where / name} is about {documents} documents, the docid table was built of "
+                f"{snapshot.documents.origin.size}: copy or build the index again"
+            )
     if ranker.fusion is not None or ranker.speller is not None:
         table.prepare = ranker.sources  # whoever changes docids makes the sources, not the next search
     if warm_up:

@@ -96,7 +96,7 @@ class DevChoices:
         fusions: dict[str, dict[str, Any] | None] = {}
         told = ("docids", "with evidence", "with fusion")
         for key, name, sources in zip(SOURCES, told, (own[:1], own, everything), strict=True):
-            fusion = tune_fusion(tables, dev, sources, ranker.unit_of)
+            fusion = tune_fusion(tables, dev, sources, ranker.place_of)
             self.fit.report.dev[name] = crossed.summary(sources) if halves else {}
             figures = ", ".join(f"{key} {value:.3f}" for key, value in self.fit.report.dev[name].items())
             if halves:

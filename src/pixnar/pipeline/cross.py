@@ -69,7 +69,7 @@ class CrossValidation:
         progress: Progress | None = None,
     ) -> None:
         """`rules` are those of the folds of these queries; `known` are candidates that were gathered before."""
-        self._dev, self._folds, self._units = dev, folds(len(dev)), ranker.unit_of
+        self._dev, self._folds, self._units = dev, folds(len(dev)), ranker.place_of
         tables = dict(known)
         for rule in rules:
             if rule not in tables:

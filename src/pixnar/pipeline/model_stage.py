@@ -36,7 +36,6 @@ from pixnar.recipe import Train
 from pixnar.scoring import Priors
 from pixnar.search import Decoder
 from pixnar.search.ranker import Ranker
-from pixnar.search.units import Units
 from pixnar.table import DocidTable
 from pixnar.train.data import TrainingData
 from pixnar.train.log import plot
@@ -245,7 +244,7 @@ class ModelStage:
             nonlocal decoder
             x = x_of(current, some.texts, pooled)
             scorer = scorer_of(current, priors, rule)
-            ranker = Ranker(table, scorer, Ngrams(data.vocabulary), Units.of([]), made=decoder)
+            ranker = Ranker(table, scorer, Ngrams(data.vocabulary), made=decoder)
             if rule.score != "composed":  # there the factors of docids change with the rows
                 decoder = ranker.decoder
             return docid_mrr(ranker, ranker.queries(some.texts, x, x[:, 0]), some.relevant)

@@ -26,9 +26,7 @@ from pixnar.index.files import (
     ENCODER,
     PRIORS,
     SHORTLIST,
-    UNITS,
     write_priors,
-    write_units,
 )
 from pixnar.index.manifest import write_manifest
 from pixnar.model.encoder import check_encoder, place_of
@@ -53,7 +51,6 @@ from pixnar.runtime import QueryEncoder
 from pixnar.runtime.shortlist import Shortlist
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search.ranker import Query, Ranker
-from pixnar.search.units import Units
 from pixnar.table import DocidTable, build_table
 from pixnar.train.data import TrainingData
 from pixnar.train.loop import pick_device
@@ -145,7 +142,7 @@ class _Fit(FitContext):
         self.report.facts["served"] = ship(model, chosen, dev, self.folder, self.recipe.serve, self.say, self.progress)
         self.spelling(model, chosen, dev)
         self._give_back(table)
-        self._seal(rule, fusions, model)
+        self._seal(rule, fusions, model, ranker.origin)
         return self.report
 
     def hold_out(self) -> None:
@@ -263,11 +260,10 @@ class _Fit(FitContext):
     ) -> tuple[Ranker, list[Query]]:
         """Everything search needs, written to the index, and the dev queries ready to be asked."""
         write_priors(self.folder / PRIORS, priors, model.log_z.cpu().numpy())
-        write_units(self.folder / UNITS, data.doc_ids)
         scorer = scorer_of(model, priors, start_rule(self.recipe))
-        ranker = Ranker(table, scorer, Ngrams(data.vocabulary), Units.of(data.doc_ids), shortlist)
+        ranker = Ranker(table, scorer, Ngrams(data.vocabulary), shortlist)
         ranker.depth, ranker.expansion = self.recipe.fuse.depth, self.recipe.evidence.expansion
-        wanted = (self.corpus, data, self.folder, self.recipe, self.progress, features)
+        wanted = (self.corpus, data, table, self.folder, self.recipe, self.progress, features)
         sources = Sources(*wanted, echoes=self.named)
         ranker.evidence, ranker.bm25, ranker.vectors = sources.evidence(), sources.bm25(), sources.vectors()
         ranker.text = sources.text()
@@ -303,7 +299,7 @@ class _Fit(FitContext):
             f"{cut:.2%} of the docids have no slot left for their end or are cut"
         )
 
-    def _seal(self, rule: ScoreRule, fusions: dict[str, dict[str, Any] | None], model: Nar) -> None:
+    def _seal(self, rule: ScoreRule, fusions: dict[str, dict[str, Any] | None], model: Nar, origin: str) -> None:
         content = {
             "corpus": self.corpus.name,
             "recipe": to_dict(self.recipe),
@@ -315,6 +311,7 @@ class _Fit(FitContext):
             "nearest": self.report.facts["nearest"],
             "spelling": self.report.facts.get("spelling", {}).get("on", False),
             "slots": model.slots.slots,
+            "origin": origin,
             "facts": self.report.facts,
             "dev": self.report.dev,
         }

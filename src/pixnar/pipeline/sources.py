@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pixnar.base.progress import Progress
 from pixnar.corpus import Corpus, Document
@@ -17,6 +21,7 @@ from pixnar.index.files import BM25_FILE, EVIDENCE, TEXT_FILE, VECTORS
 from pixnar.model.features import FeatureCache
 from pixnar.recipe import Recipe
 from pixnar.search.ranker import BM25, DENSE, OWN, TEXT, needed_by
+from pixnar.table import DocidTable
 from pixnar.train.data import TrainingData
 from pixnar.vocab import normalize
 
@@ -25,26 +30,40 @@ _TEXT_WORDS, _TEXT_PIECES = 80, 128  # of a vector: the sentence encoders at han
 
 @dataclass(frozen=True)
 class Sources:
-    """Builds what the recipe wants into the folder of an index; what is there already is opened."""
+    """Builds what the recipe wants into the folder of an index; what is there already is opened.
+
+    All of them count documents by their numbers in the docid table. Documents without docids cannot be found: they have
+    nothing there, and statistics leave them out.
+    """
 
     corpus: Corpus
     data: TrainingData
+    table: DocidTable
     folder: Path
     recipe: Recipe
     progress: Progress | None
     features: FeatureCache
     echoes: bool = False  # the docids only repeat what the text says: counted as well, they would weigh its words anew
 
+    @cached_property
+    def _numbers(self) -> NDArray[np.int64]:
+        """The numbers in the table of the documents that have docids."""
+        return self.table.snapshot().numbers_of(self.data.doc_ids)
+
+    @cached_property
+    def _number_of(self) -> dict[str, int]:
+        return dict(zip(self.data.doc_ids, self._numbers.tolist(), strict=True))
+
     def _texts(self, *, docids: bool, text: bool) -> list[tuple[int, str]]:
         data = self.data
-        unit = {doc_id: i for i, doc_id in enumerate(data.doc_ids)}
         out: list[tuple[int, str]] = []
         if docids:
-            out += [(int(d), data.docids[i]) for i, d in zip(data.pair_docid, data.pair_document, strict=True)]
+            owners = self._numbers[data.pair_document].tolist()
+            out += [(owner, data.docids[i]) for i, owner in zip(data.pair_docid, owners, strict=True)]
         if text:
             for document in self.corpus.documents(self.progress):
-                if document.doc_id in unit:
-                    out.append((unit[document.doc_id], f"{document.title} {document.text}"))
+                if document.doc_id in self._number_of:
+                    out.append((self._number_of[document.doc_id], f"{document.title} {document.text}"))
         return out
 
     def evidence(self) -> DocumentEvidence | None:
@@ -57,7 +76,10 @@ class Sources:
             echoes = self.echoes and wish.text
             texts = self._texts(docids=wish.docids and not echoes, text=wish.text)
             counted: Docids = "none" if not wish.docids else "added" if echoes else "all"
-            DocumentEvidence.build(data.vocabulary, texts, len(data.doc_ids), docids=counted).save(path)
+            some = len(data.doc_ids)
+            DocumentEvidence.build(data.vocabulary, texts, self.table.documents, docids=counted, n_counted=some).save(
+                path
+            )
         return DocumentEvidence.load(path, data.vocabulary)
 
     def bm25(self) -> Bm25 | None:
@@ -69,8 +91,8 @@ class Sources:
         if not path.exists():
             texts = self._texts(docids=not self.echoes, text=True)
             groups = [unit for unit, _ in texts]
-            how: dict[str, Any] = {"join": True, "n_documents": len(data.doc_ids), "docids": not self.echoes}
-            Bm25.build([text for _, text in texts], groups, **how).save(path)
+            how: dict[str, Any] = {"n_documents": self.table.documents, "n_counted": len(data.doc_ids)}
+            Bm25.build([text for _, text in texts], groups, join=True, docids=not self.echoes, **how).save(path)
         return Bm25.load(path)
 
     def vectors(self) -> DocidVectors | None:
@@ -82,7 +104,8 @@ class Sources:
         if not path.exists():
             vectors = data.vectors[: len(data.docids)]
             names = map(name_of, data.tokens.rows())
-            DocidVectors.build(vectors, data.pair_docid, data.pair_document, len(data.doc_ids), names).save(path)
+            owners = self._numbers[data.pair_document]
+            DocidVectors.build(vectors, data.pair_docid, owners, self.table.documents, names).save(path)
         return DocidVectors.load(path)
 
     def text(self) -> DocidVectors | None:
@@ -91,11 +114,10 @@ class Sources:
         if not most:
             return None
         if not path.exists():
-            unit = {doc_id: i for i, doc_id in enumerate(self.data.doc_ids)}
             rows = [
-                (unit[document.doc_id], piece)
+                (self._number_of[document.doc_id], piece)
                 for document in self.corpus.documents(self.progress)
-                if document.doc_id in unit
+                if document.doc_id in self._number_of
                 for piece in pieces_of(document, most)
             ]
             if not rows:
@@ -103,7 +125,7 @@ class Sources:
             features = self.features.reading(_TEXT_PIECES)
             vectors = features.vectors([piece for _, piece in rows], self.progress, "encoding texts")
             owners = [owner for owner, _ in rows]
-            DocidVectors.build(vectors, range(len(rows)), owners, len(unit)).save(path)
+            DocidVectors.build(vectors, range(len(rows)), owners, self.table.documents).save(path)
         return DocidVectors.load(path)
 
 

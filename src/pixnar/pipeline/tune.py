@@ -135,9 +135,7 @@ def tune_fusion(tables: Sequence[Candidates], dev: Queries, sources: Sequence[st
 def fixed_fusion(tables: Sequence[Candidates], weights: dict[str, float]) -> Fusion:
     """The sources by given weights; the candidates say only how far their scores spread."""
     made = [
-        Table(np.arange(len(table.doc_ids)), {name: table.columns[name] for name in weights})
-        for table in tables
-        if len(table.doc_ids)
+        Table(np.arange(len(table)), {name: table.columns[name] for name in weights}) for table in tables if len(table)
     ]
     return without_dev(made, weights)
 

@@ -17,6 +17,7 @@ from pixnar.runtime.factors import DocidFactors
 from pixnar.search.hits import DocidHit, DocumentHit, Order, Tokens
 from pixnar.search.scores import SlotScores, as_floats
 from pixnar.table import DocidTable
+from pixnar.table.overlay import Bits
 from pixnar.table.snapshot import Snapshot
 
 Engine = Literal["auto", "brute", "best-first", "inverted", "enumerate", "accumulate"]
@@ -26,6 +27,7 @@ ENGINES = ("auto", "brute", "best-first", "inverted", "enumerate", "accumulate",
 
 
 Rows = NDArray[np.uint32]
+Numbers = NDArray[np.int64]
 
 
 class _Found(NamedTuple):
@@ -73,6 +75,7 @@ class Decoded(Generic[Hit]):
     def __init__(self, found: _Found, hits: Callable[[], Iterator[Hit]], snapshot: Snapshot) -> None:
         """Made by a `Decoder`."""
         self._found, self.snapshot = found, snapshot
+        self.documents: Numbers = found.documents.astype(np.int64)  # their numbers in the snapshot
         self.exact, self.bound, self.gap = found.exact, found.bound, found.gap
         self.engine, self.work = found.engine, found.work
         self.scores = found.scores
@@ -86,7 +89,7 @@ class Decoded(Generic[Hit]):
     @cached_property
     def doc_ids(self) -> list[str]:
         """The documents found, without their docids; only of documents."""
-        return self.snapshot.doc_ids(self._found.documents.tolist())
+        return self.snapshot.doc_ids(self.documents.tolist())
 
     def tokens(self, place: int) -> Tokens:
         """The docid of the hit at a place, or the best docid of the document there."""
@@ -95,6 +98,31 @@ class Decoded(Generic[Hit]):
     def __repr__(self) -> str:
         proof = "exact" if self.exact else f"off by at most {self.gap:g}"
         return f"Decoded({len(self.scores)} hits, {proof}, engine {self.engine!r})"
+
+
+class DocumentSearch:
+    """A search for documents by one query in one state of a table; made by a `Decoder`."""
+
+    def __init__(self, snapshot: Snapshot, allowed: Bits | None, run: Callable[[int, Bits | None], _Found]) -> None:
+        self.snapshot, self._allowed, self._run = snapshot, allowed, run
+
+    def best(self, k: int) -> Decoded[DocumentHit]:
+        """The k best documents of all that may be found."""
+        return self._decoded(k, self._allowed)
+
+    def among(self, numbers: Numbers) -> Decoded[DocumentHit]:
+        """Those of some documents, given by their numbers in the snapshot, that may be found."""
+        return self._decoded(len(numbers), self.snapshot.only(numbers, self._allowed))
+
+    def _decoded(self, k: int, allowed: Bits | None) -> Decoded[DocumentHit]:
+        found = self._run(k, allowed)
+
+        def hits() -> Iterator[DocumentHit]:
+            for i, doc_id in enumerate(decoded.doc_ids):
+                yield DocumentHit(doc_id, float(found.scores[i]), decoded.tokens(i))
+
+        decoded: Decoded[DocumentHit] = Decoded(found, hits, self.snapshot)
+        return decoded
 
 
 class Decoder:
@@ -127,7 +155,7 @@ class Decoder:
         values = None if floor is None else as_floats(floor, "floors")
         if values is not None and len(values) != table.vocab_size:
             raise ValueError(f"{len(values)} floors for {table.vocab_size} tokens: give one for each token")
-        self._table, self._slots, self._threads = table, slots, threads
+        self._table, self._size, self._slots, self._threads = table, table.vocab_size, slots, threads
         self._floor = _native.Floor(values)
         self._factors = factors
         self._lock = threading.Lock()
@@ -202,20 +230,40 @@ class Decoder:
         where: str | Filter | None = None,
     ) -> Decoded[DocumentHit]:
         """The k best documents, each by its best docid, or the log of the sum of exp over its best n, or over all."""
+        search = self.search(
+            scores,
+            aggregate=aggregate,
+            order=order,
+            length_norm=length_norm,
+            engine=engine,
+            work_limit=work_limit,
+            allow=allow,
+            forbid=forbid,
+            where=where,
+        )
+        return search.best(k)
+
+    def search(
+        self,
+        scores: SlotScores,
+        *,
+        aggregate: Literal["max", "logsumexp"] | int = "max",
+        order: Order = "slots",
+        length_norm: float = 0.0,
+        engine: Engine = "auto",
+        work_limit: int = 0,
+        allow: Iterable[str] | None = None,
+        forbid: Iterable[str] | None = None,
+        where: str | Filter | None = None,
+    ) -> DocumentSearch:
+        """A search for documents in the table as it is now; for the options see `documents`."""
         named = {"max": 1, "logsumexp": 0}
         if aggregate not in named and not (isinstance(aggregate, int) and aggregate >= 1):
             raise ValueError(f"aggregate {aggregate!r}: give max, logsumexp or a number of docids, 1 or more")
         top = aggregate if isinstance(aggregate, int) else named[aggregate]
         wish = _Wish(order, length_norm, engine, work_limit, allow, forbid, where, documents=True, top=top)
         snapshot, shelf, allowed = self._view(wish)
-        found = self._run(shelf, scores, k, wish, allowed)
-
-        def hits() -> Iterator[DocumentHit]:
-            for i, doc_id in enumerate(decoded.doc_ids):
-                yield DocumentHit(doc_id, float(found.scores[i]), decoded.tokens(i))
-
-        decoded: Decoded[DocumentHit] = Decoded(found, hits, snapshot)
-        return decoded
+        return DocumentSearch(snapshot, allowed, lambda k, mask: self._run(shelf, scores, k, wish, mask))
 
     def _docids(self, scores: SlotScores, k: int, wish: _Wish) -> Decoded[DocidHit]:
         snapshot, shelf, allowed = self._view(wish)
@@ -234,7 +282,7 @@ class Decoder:
     ) -> _Found:
         if scores.slots != self._slots:
             raise ValueError(f"the query has {scores.slots} slots, the decoder {self._slots}")
-        size = self._table.vocab_size
+        size = self._size
         if scores.is_dense and len(scores.scores) != self._slots * size:
             raise ValueError(f"dense scores of {len(scores.scores) // self._slots} tokens, the vocabulary has {size}")
         if len(scores.tokens) and int(scores.tokens.max()) >= size:

@@ -18,8 +18,8 @@ from pixnar.fusion.lexical import DocumentEvidence
 from pixnar.fusion.recount import Changed
 from pixnar.fusion.vectors import DocidVectors, name_of
 from pixnar.search.spelling import Speller
-from pixnar.search.units import ChangedUnits, Units
-from pixnar.table.difference import Difference, Docids
+from pixnar.table.difference import Docids
+from pixnar.table.snapshot import Snapshot
 from pixnar.vocab import TargetVocabulary, normalize
 
 Floats = NDArray[np.float32]
@@ -30,12 +30,11 @@ _AT_ONCE = 64  # texts handed to the encoder
 
 
 class Sources(NamedTuple):
-    """What speaks for documents beside the scores of their docids; `units` numbers the documents.
+    """What speaks for documents beside the scores of their docids; documents are units, see `Numbering`.
 
     The speller corrects queries before they are asked; it knows the words of docids that were added.
     """
 
-    units: Units | ChangedUnits
     evidence: DocumentEvidence | None
     bm25: Bm25 | None
     vectors: DocidVectors | ChangedVectors | None
@@ -48,7 +47,6 @@ class LiveSources:
 
     def __init__(
         self,
-        units: Units,
         evidence: DocumentEvidence | None,
         bm25: Bm25 | None,
         vectors: DocidVectors | None,
@@ -57,17 +55,16 @@ class LiveSources:
         encode: Encode | None,
         speller: Speller | None = None,
     ) -> None:
-        self._units, self._evidence, self._bm25, self._vectors, self._text = units, evidence, bm25, vectors, text
+        self._evidence, self._bm25, self._vectors, self._text = evidence, bm25, vectors, text
         self._vocabulary, self._encode, self._speller = vocabulary, encode, speller
         self._encoded: dict[str, Floats] = {}  # the vectors of added docids
         self._before: dict[str, Floats] = {}  # those of the state made before, which may be asked for again
 
-    def after(self, difference: Difference) -> Sources:
-        """As they are after these changes."""
-        units, changed = self._changed(difference)
+    def after(self, snapshot: Snapshot) -> Sources:
+        """As they are after the changes that led to this state of the table."""
+        changed = self._changed(snapshot)
         only_removed = changed._replace(gained=[], lost=[], lost_names=[])  # docids are no text
         return Sources(
-            units,
             self._evidence and self._evidence.changed(changed),
             self._bm25 and self._bm25.changed(changed),
             self._vectors and ChangedVectors(self._vectors, changed, self._gained(changed)),
@@ -75,30 +72,28 @@ class LiveSources:
             self._speller and self._speller.with_added(text for _, text in changed.gained),
         )
 
-    def _changed(self, difference: Difference) -> tuple[ChangedUnits, Changed]:
-        ids = {*difference.removed_documents, *difference.added, *difference.removed}
-        listed = sorted(ids, key=word_bytes)  # as units are
-        numbers = self._units.numbers(listed)
-        pairs = list(zip(listed, numbers.tolist(), strict=True))
-        known = [doc_id for doc_id, number in pairs if number >= 0]
-        new = [doc_id for doc_id, number in pairs if number < 0 and doc_id in difference.added]
-        place = {doc_id: i for i, doc_id in enumerate([*known, *new])}
+    def _changed(self, snapshot: Snapshot) -> Changed:
+        difference, numbering = snapshot.difference, snapshot.numbering
+        listed = sorted({*difference.added, *difference.removed}, key=word_bytes)
+        units = numbering.units(snapshot.numbers_of(listed))
+        built = np.union1d(units[(units >= 0) & (units < numbering.built)], numbering.gone)
+        places = np.where(units < numbering.built, np.searchsorted(built, units), len(built) + units - numbering.built)
+        place = dict(zip(listed, places.tolist(), strict=True))
         lost = self._rows(difference.removed, place)
-        changed = Changed(
-            units=numbers[numbers >= 0],
-            cleared=np.array([doc_id in difference.removed_documents for doc_id in known], np.bool_),
-            new=len(new),
+        return Changed(
+            units=built,
+            cleared=np.isin(built, numbering.gone),
+            new=len(numbering.later),
             gained=[(number, text) for number, text, _ in self._rows(difference.added, place)],
             lost=[(number, text) for number, text, _ in lost],
             lost_names=[name for _, _, name in lost],
         )
-        return ChangedUnits(self._units, Units.of(new)), changed
 
     def _rows(self, docids: Mapping[str, Docids], place: Mapping[str, int]) -> list[tuple[int, str, int]]:
         """Documents by their place, the normal form of each docid and its name, in an order of their own."""
         return [
             (place[doc_id], normalize(text) or self._vocabulary.decode(tokens), name_of(tokens))
-            for doc_id in sorted(docids.keys() & place.keys(), key=place.__getitem__)
+            for doc_id in sorted(docids, key=place.__getitem__)
             for tokens, text in sorted(docids[doc_id].items())
         ]
 

@@ -24,18 +24,21 @@ from pixnar.fusion.vectors import NO_DOCID, DocidVectors
 from pixnar.runtime import HeadRows
 from pixnar.runtime.factors import DocidFactors
 from pixnar.search import Decoded, Decoder, DocidHit, DocumentHit, SlotScores
+from pixnar.search.decoder import DocumentSearch
+from pixnar.search.hits import Tokens
 from pixnar.search.live import Encode, LiveSources, Sources
 from pixnar.search.options import ANYTHING, SearchOptions
 from pixnar.search.query import ArrayHead, QueryScorer
 from pixnar.search.spelling import Speller
-from pixnar.search.units import Units
 from pixnar.table import DocidTable
 from pixnar.table.difference import Difference
+from pixnar.table.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pixnar.runtime.shortlist import Shortlist
 
 Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
 
 _AT_ONCE = 16  # items of each thread
 DOCIDS, OWN, EXPANSION, DENSE, TEXT, BM25 = "docids", "own", "expansion", "dense", "text", "bm25"
@@ -69,23 +72,56 @@ class Top(NamedTuple):
     scores: Floats
 
 
-class Candidates(NamedTuple):
-    """Documents that may answer a query, with a column of scores per source; `places` are where decoding has them.
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Documents that may answer a query, in the order of their ids, with a column of scores per source.
 
-    `tops` are the best units of each source that scores all documents, whether or not they may be found.
+    They are numbers of the snapshot that was decoded; `places` are where the runs of the decoder have them, one run
+    behind the other. `tops` are the best units of each source that scores all documents, whether or not they may be
+    found.
     """
 
-    doc_ids: list[str]
+    numbers: Ints
     columns: dict[str, Floats]
-    places: list[tuple[Decoded[DocumentHit], int]]
-    units: NDArray[np.int64]
+    decoded: list[Decoded[DocumentHit]]
+    places: Ints
     tops: dict[str, Top]
-    sources: Sources
 
-    def hit(self, number: int, score: float) -> DocumentHit:
-        """One of them with its best docid."""
-        decoded, place = self.places[number]
-        return DocumentHit(self.doc_ids[number], score, decoded.tokens(place))
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The state of the table that the numbers are of."""
+        return self.decoded[0].snapshot
+
+    @cached_property
+    def doc_ids(self) -> list[str]:
+        """The ids of all candidates; a search looks up those of its hits alone."""
+        return self.snapshot.doc_ids(self.numbers.tolist())
+
+    @property
+    def docid_scores(self) -> NDArray[np.float64]:
+        """The scores of their docids in full."""
+        scores: NDArray[np.float64] = np.concatenate([run.scores for run in self.decoded])[self.places]
+        return scores
+
+    def tokens(self, i: int) -> Tokens:
+        """The best docid of a candidate."""
+        place = int(self.places[i])
+        for run in self.decoded:
+            if place < len(run.documents):
+                return run.tokens(place)
+            place -= len(run.documents)
+        raise IndexError(f"candidate {i} is in no run")
+
+    def hits(self, chosen: Ints, scores: Floats) -> list[DocumentHit]:
+        """Some of them with their ids, these scores and their best docids."""
+        doc_ids = self.snapshot.doc_ids(self.numbers[chosen].tolist())
+        return [
+            DocumentHit(doc_id, score, self.tokens(i))
+            for doc_id, i, score in zip(doc_ids, chosen.tolist(), scores[chosen].tolist(), strict=True)
+        ]
 
 
 class Stopwatch:
@@ -125,7 +161,6 @@ class Ranker:
     table: DocidTable
     scorer: QueryScorer
     ngrams: Ngrams
-    units: Units  # documents in the order that evidence, vectors and BM25 count them
     shortlist: Shortlist | None = None
     evidence: DocumentEvidence | None = None
     vectors: DocidVectors | None = None
@@ -138,6 +173,7 @@ class Ranker:
     nearest: bool = True  # the documents with the nearest vectors are candidates; else vectors only re-rank
     encode: Encode | None = None  # for docids that are added later, where dense vectors count
     speller: Speller | None = None
+    origin: str = ""  # what the table was built of when the sources were; that of the table if not given
     factors: DocidFactors | None = None  # of docids under the composed score; made from the scorer's rows if not given
     made: InitVar[Decoder | None] = None  # for these slots, floors and factors; its first use reads the whole table
 
@@ -149,6 +185,7 @@ class Ranker:
         elif self.factors is None:
             self.factors = factors_of(self.scorer, self.table)
         self.decoder = made or Decoder(self.table, slots=slots, floor=floor, factors=self.factors, warm_up=False)
+        self.origin = self.origin or self.table.origin
         self._lock = threading.Lock()
         self._live: LiveSources | None = None
         self._ready: list[tuple[Difference, Sources]] = []  # the latest two, never changed in place
@@ -164,15 +201,17 @@ class Ranker:
     def warm_up(self) -> None:
         """Do now what the first query would do: bound the score of every docid, and count those that changed."""
         self.decoder.warm_up()
-        self.sources(self.table.snapshot().difference)
+        self.sources(self.table.snapshot())
 
-    def sources(self, difference: Difference) -> Sources:
-        """What speaks for documents beside their docids, after some changes to the docid table.
+    def sources(self, snapshot: Snapshot) -> Sources:
+        """What speaks for documents beside their docids, after the changes that led to a state of the docid table.
 
         Two states are kept: searches go on with the old one, without waiting, while the new one is made.
         """
+        self.check_origin(snapshot)
+        built, difference = (self.evidence, self.bm25, self.vectors, self.text), snapshot.difference
         if not difference:
-            return Sources(self.units, self.evidence, self.bm25, self.vectors, self.text, self.speller)
+            return Sources(*built, self.speller)
         for known, sources in self._ready:
             if known is difference:
                 return sources
@@ -180,21 +219,30 @@ class Ranker:
             made = next((sources for known, sources in self._ready if known == difference), None)
             if made is None:
                 if self._live is None:
-                    built = (self.units, self.evidence, self.bm25, self.vectors, self.text)
                     self._live = LiveSources(*built, self.ngrams.vocabulary, self.encode, self.speller)
-                made = self._live.after(difference)
+                made = self._live.after(snapshot)
             others = [pair for pair in self._ready if pair[1] is not made]
             self._ready = [(difference, made), *others[:1]]
             return made
 
+    def check_origin(self, snapshot: Snapshot) -> None:
+        """Raise if a docid table was built of other documents than the sources were."""
+        counting = any(source is not None for source in (self.evidence, self.bm25, self.vectors, self.text))
+        if counting and snapshot.documents.origin.ids != self.origin:
+            raise FileFormatError(
+                f"{self.table.path or 'the docid table'} was built again with documents that the other files lack: "
+                "fit again"
+            )
+
     def current_speller(self) -> Speller | None:
         """What corrects queries, with the words of all docids that were added so far; None without a lexicon."""
-        return None if self.speller is None else self.sources(self.table.snapshot().difference).speller
+        return None if self.speller is None else self.sources(self.table.snapshot()).speller
 
     @cached_property
-    def unit_of(self) -> dict[str, int]:
-        """The unit of every document, for those who ask for most of them; made when first asked for."""
-        return {doc_id: i for i, doc_id in enumerate(self.units)}
+    def place_of(self) -> dict[str, int]:
+        """The place of every document's id among all ids, for those who ask for most of them."""
+        documents = self.table.snapshot().documents
+        return dict(zip(documents.doc_ids(range(len(documents))), documents.rank.tolist(), strict=True))
 
     def with_scorer(self, scorer: QueryScorer) -> Ranker:
         """The same with another scorer; the decoder stays where it may."""
@@ -235,13 +283,12 @@ class Ranker:
 
     def decode(self, scores: SlotScores, k: int, options: SearchOptions = ANYTHING) -> list[DocumentHit]:
         """The k best documents by their docids alone, with the best docid of each."""
-        return self._decoded(scores, k, options).hits
+        return self._search(scores, options).best(k).hits
 
-    def _decoded(self, scores: SlotScores, k: int, options: SearchOptions) -> Decoded[DocumentHit]:
+    def _search(self, scores: SlotScores, options: SearchOptions) -> DocumentSearch:
         rule = self.scorer.rule
-        return self.decoder.documents(
+        return self.decoder.search(
             scores,
-            k,
             aggregate=rule.aggregate,
             order=self.scorer.order,
             length_norm=rule.length_power,
@@ -301,39 +348,31 @@ class Ranker:
         `expanded` is for an engine that has no phrase rows at hand: it tells what the model expects.
         """
         lap = lap or Stopwatch()
-        decoded = [self._decoded(scores, depth, options)]
-        found = list(decoded[0].doc_ids)
+        search = self._search(scores, options)
+        decoded = [search.best(depth)]
+        snapshot, numbers = search.snapshot, decoded[0].documents
         lap("decode")
-        sources = self.sources(decoded[0].snapshot.difference)
+        sources, numbering = self.sources(snapshot), snapshot.numbering
         whole = _whole_columns(sources, query, (expanded or self.expanded)(query), self.nearest)
         tops = {name: _top(column, depth) for name, column in whole.items()}
-        units = sources.units.numbers(found)
-        missing = np.setdiff1d(np.concatenate([np.zeros(0, np.int64), *(top.units for top in tops.values())]), units)
+        units = numbering.units(numbers)
+        missing = np.setdiff1d(np.concatenate([units[:0], *(top.units for top in tops.values())]), units)
         lap("evidence")
         if len(missing):
-            decoded.append(self._only(scores, [sources.units[unit] for unit in missing.tolist()], options))
-            found += decoded[1].doc_ids
-            units = np.append(units, sources.units.numbers(decoded[1].doc_ids))
+            decoded.append(search.among(numbering.numbers(missing)))
+            numbers = np.concatenate([numbers, decoded[1].documents])
+            units = numbering.units(numbers)
         lap("decode")
-        columns = {DOCIDS: np.concatenate([one.scores for one in decoded]).astype(np.float32)}
-        if units.min(initial=0) < 0:
-            raise FileFormatError("the docid table was built again with documents that the other files lack: fit again")
+        columns = {DOCIDS: np.concatenate([run.scores for run in decoded]).astype(np.float32)}
         columns |= {name: column[units] for name, column in whole.items()}
         for name, vectors in ((DENSE, sources.vectors), (TEXT, sources.text)):
             if vectors is not None:
                 near = columns[name] if name in columns else vectors.best(query.pooled, units)
                 columns[name] = np.where(near == NO_DOCID, np.float32(np.nan), near)  # it says nothing of these
-        order = sorted(range(len(found)), key=found.__getitem__)  # equals go by id
-        places = [(one, place) for one in decoded for place in range(len(one.doc_ids))]
+        order = np.argsort(snapshot.id_keys(numbers))  # equals go by id
+        columns = {name: column[order] for name, column in columns.items()}
         lap("evidence")
-        return Candidates(
-            [found[i] for i in order],
-            {name: column[order] for name, column in columns.items()},
-            [places[i] for i in order],
-            units[order],
-            tops,
-            sources,
-        )
+        return Candidates(numbers[order], columns, decoded, order, tops)
 
     def search(self, queries: Sequence[Query], options: SearchOptions = ANYTHING) -> list[list[DocumentHit]]:
         """The best documents of each query, with the best docid of each."""
@@ -357,7 +396,7 @@ class Ranker:
             return hits
         found = self.candidates(query, scores, max(self.depth, k), options, lap)
         fused = self.fusion.scores(found.columns)
-        hits = [found.hit(i, float(fused[i])) for i in best(fused, k)]
+        hits = found.hits(best(fused, k), fused)
         lap("fuse")
         return hits
 
@@ -371,14 +410,6 @@ class Ranker:
             while some := list(islice(rest, _AT_ONCE * self.threads)):
                 done += pool.map(work, some)
         return done
-
-    def _only(self, scores: SlotScores, doc_ids: list[str], options: SearchOptions) -> Decoded[DocumentHit]:
-        """The docid scores of given documents, those left out that a filter does not allow."""
-        if options.allow is not None:
-            doc_ids = sorted(set(doc_ids) & set(options.allow))
-        return self._decoded(
-            scores, len(doc_ids), SearchOptions(allow=doc_ids, forbid=options.forbid, where=options.where)
-        )
 
 
 def _whole_columns(sources: Sources, query: Query, expanded: Expanded | None, nearest: bool) -> dict[str, Floats]:

@@ -194,7 +194,7 @@ def contributions(ranker: Ranker, found: Candidates) -> list[list[dict[str, Any]
     fusion = ranker.fusion
     if fusion is None:
         return [alone(value) for value in found.columns[DOCIDS].tolist()]
-    rows: list[list[dict[str, Any]]] = [[] for _ in found.doc_ids]
+    rows: list[list[dict[str, Any]]] = [[] for _ in range(len(found))]
     for name, (filled, added) in fusion.parts(found.columns).items():
         known = np.isfinite(found.columns[name]).tolist()
         for i, row in enumerate(rows):

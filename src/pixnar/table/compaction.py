@@ -11,6 +11,7 @@ from pixnar import _native
 from pixnar.base.progress import Progress
 from pixnar.corpus.records import Document
 from pixnar.documents.columns import word_bytes
+from pixnar.documents.documents import Origin
 from pixnar.table.generation import STEP
 from pixnar.table.overlay import Overlay
 
@@ -28,6 +29,29 @@ def still_there(overlay: Overlay) -> NDArray[np.bool_]:
     kept = np.ones(len(overlay.base.documents) + len(overlay.new), np.bool_)
     kept[list(overlay.gone)] = False
     return kept
+
+
+def kept_origin(overlay: Overlay, kept: NDArray[np.bool_]) -> Origin:
+    """What the table was built of, and which of the documents to keep these were."""
+    origin = overlay.base.documents.origin
+    then = np.arange(len(overlay.base.documents)) if origin.numbers is None else origin.numbers
+    numbers = np.concatenate([then, np.full(len(overlay.new), -1, np.int64)])[kept]
+    return _shortened(origin._replace(numbers=numbers))
+
+
+def part_origin(overlay: Overlay, kept: NDArray[np.bool_]) -> tuple[Origin, NDArray[np.int64]]:
+    """The same of a part: as if it had been built of those documents alone; and their numbers in the whole then."""
+    origin = kept_origin(overlay, kept)
+    then = np.arange(origin.size) if origin.numbers is None else origin.numbers
+    places = np.sort(then[then >= 0])
+    numbers = np.where(then < 0, -1, np.searchsorted(places, then))
+    return _shortened(Origin(origin.ids, len(places), numbers)), places
+
+
+def _shortened(origin: Origin) -> Origin:
+    """Without numbers that say nothing."""
+    same = origin.numbers is not None and np.array_equal(origin.numbers, np.arange(origin.size))
+    return origin._replace(numbers=None) if same else origin
 
 
 def kept_documents(overlay: Overlay, kept: NDArray[np.bool_]) -> Iterator[Document]:

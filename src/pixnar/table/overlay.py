@@ -94,14 +94,27 @@ class Overlay:
 
     def spelling(self, tokens: Tokens) -> str | None:
         """A docid as it was written, if it is there and that was kept."""
-        if self.base.spellings is None or not self._is_there(tokens):
-            return None
-        if tokens in self.spellings:
-            return self.spellings[tokens] or None
+        return self.written([tokens])[0]
+
+    def written(self, docids: Sequence[Tokens]) -> list[str | None]:
+        """`spelling` for some; faster for many."""
+        texts: list[str | None] = [None] * len(docids)
+        if self.base.spellings is None:
+            return texts
+        rows = {}
+        for place, tokens in enumerate(docids):
+            if not tokens or not self._is_there(tokens):
+                continue
+            if tokens in self.spellings:
+                texts[place] = self.spellings[tokens] or None
+            else:
+                rows[place] = self._find(tokens)
         try:
-            return self.base.spellings[self._find(tokens)].decode("utf-8", "surrogatepass") or None
+            for place, text in zip(rows, self.base.spellings.many(list(rows.values())), strict=True):
+                texts[place] = text.decode("utf-8", "surrogatepass") or None
         except UnicodeDecodeError as error:
             raise damaged(self.base.where, "a spelling is not UTF-8") from error
+        return texts
 
     def respelled(self) -> dict[int, bytes]:
         """By row of the large table: the spellings that replace its own."""

@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import chain, groupby, islice, pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pixnar import _native
 from pixnar.corpus.records import Document
@@ -18,6 +19,7 @@ from pixnar.documents.filters import Filter, parse
 from pixnar.table.difference import Difference
 from pixnar.table.generation import STEP
 from pixnar.table.journal import Tokens
+from pixnar.table.numbering import Ints, Numbering
 from pixnar.table.overlay import Added, Bits
 
 _AT_ONCE = 4096  # docids whose documents are looked up together
@@ -37,6 +39,7 @@ class Snapshot:
     added: Added | None
     new: Sequence[str]  # ids of the documents that have numbers behind those of `documents`
     numbers: Mapping[str, int | None]  # of ids that changed; None: removed
+    gone: frozenset[int]  # numbers of removed documents
     records: Mapping[int, Document]  # of documents that are new or were described anew
     difference: Difference  # from the table that was built
 
@@ -48,11 +51,40 @@ class Snapshot:
             for tokens, numbers in some:
                 yield tokens, sorted(islice(ids, len(numbers)), key=word_bytes)
 
-    def doc_ids(self, numbers: Sequence[int]) -> list[str]:
+    @cached_property
+    def numbering(self) -> Numbering:
+        """How numbers of documents stand to those that the table was built with."""
+        numbers = self.numbers_of(sorted(self.difference.added, key=word_bytes))
+        numbers = numbers[numbers >= 0]
+        then = self.documents.origin.numbers
+        old = numbers < len(self.documents)
+        if then is not None:
+            old[old] = then[numbers[old]] >= 0
+        return Numbering(self.documents, numbers[~old], self.gone)
+
+    def doc_ids(self, numbers: Sequence[int] | Ints) -> list[str]:
         """The ids of documents by their numbers."""
         old = len(self.documents)
         known = iter(self.documents.doc_ids([n for n in numbers if n < old]))
         return [next(known) if n < old else self.new[n - old] for n in numbers]
+
+    def numbers_of(self, doc_ids: Sequence[str]) -> Ints:
+        """The numbers of documents by their ids, -1 for those that are not there."""
+        numbers = self.documents.numbers(doc_ids)
+        for place, doc_id in enumerate(doc_ids if self.numbers else ()):
+            if doc_id in self.numbers:
+                number = self.numbers[doc_id]
+                numbers[place] = -1 if number is None else number
+        return numbers
+
+    def id_keys(self, numbers: Ints) -> Bits:
+        """What sorts documents by their ids, as the native core does."""
+        old = numbers < len(self.documents)
+        keys = np.empty(len(numbers), np.uint64)
+        keys[old] = (self.documents.rank[numbers[old]].astype(np.uint64) + np.uint64(1)) << np.uint64(32)
+        if self.added is not None:
+            keys[~old] = self.added.keys[numbers[~old] - len(self.documents)]
+        return keys
 
     def allowed(
         self,
@@ -76,10 +108,14 @@ class Snapshot:
             mask &= named
         if forbid is not None:
             mask[self._known(forbid)] = False
-        bits = np.zeros((size + 63) // 64 * 8, np.uint8)
-        packed = np.packbits(mask, bitorder="little")
-        bits[: len(packed)] = packed
-        return bits.view(np.uint64)
+        return _bits(mask)
+
+    def only(self, numbers: Ints, allowed: Bits | None) -> Bits:
+        """A bit for each of some documents, given by number, that is among those allowed."""
+        mask = np.zeros(len(self.documents) + len(self.new), np.bool_)
+        mask[numbers[numbers >= 0]] = True
+        bits = _bits(mask)
+        return bits if allowed is None else bits & allowed
 
     def keys(self, most: int = 5) -> dict[str, list[Scalar]]:
         """The metadata keys that a filter may name, sorted, each with examples of its values."""
@@ -98,14 +134,9 @@ class Snapshot:
         """Metadata keys that a filter may name although no column has them."""
         return {key for document in self.records.values() for key in document.metadata}
 
-    def _known(self, doc_ids: Iterable[str]) -> list[int]:
-        others, found = [], []
-        for doc_id in doc_ids:
-            if doc_id not in self.numbers:
-                others.append(doc_id)
-            elif (number := self.numbers[doc_id]) is not None:
-                found.append(number)
-        return found + [n for n in self.documents.numbers(others).tolist() if n >= 0]
+    def _known(self, doc_ids: Iterable[str]) -> Ints:
+        numbers = self.numbers_of(list(doc_ids))
+        return numbers[numbers >= 0]
 
     def _docids(self) -> Iterator[tuple[Tokens, list[int]]]:
         """Every docid with the numbers of its documents, in order."""
@@ -130,6 +161,14 @@ class Snapshot:
                 named = [numbering[n] for n in named]
             for begin, end in pairwise(borders):
                 yield tuple(ids[edges[begin] : edges[begin + 1]]), named[begin:end]
+
+
+def _bits(mask: NDArray[np.bool_]) -> Bits:
+    """A mask of documents as the native core takes it."""
+    bits = np.zeros((len(mask) + 63) // 64 * 8, np.uint8)
+    packed = np.packbits(mask, bitorder="little")
+    bits[: len(packed)] = packed
+    return bits.view(np.uint64)
 
 
 def _place(row: tuple[Tokens, list[int]]) -> tuple[int, Tokens]:

@@ -20,9 +20,15 @@ from pixnar.base.storage import link_or_copy
 from pixnar.corpus.errors import shown
 from pixnar.corpus.records import Document
 from pixnar.documents.columns import word_bytes
-from pixnar.documents.documents import Documents, pack_documents, write_documents
-from pixnar.table.compaction import document_ids, kept_docids, kept_documents, still_there
-from pixnar.table.difference import Difference
+from pixnar.documents.documents import Documents, Origin, pack_documents, write_documents
+from pixnar.table.compaction import (
+    document_ids,
+    kept_docids,
+    kept_documents,
+    kept_origin,
+    part_origin,
+    still_there,
+)
 from pixnar.table.folder import TableFolder
 from pixnar.table.generation import Generation, write_generation
 from pixnar.table.journal import START, Change, Position, Tokens
@@ -68,7 +74,7 @@ class DocidTable:
         self._overlay = overlay  # what readers see
         self._staged: Overlay | None = None  # what they see when the change under way ends
         self._snapshot: Snapshot | None = None
-        self.prepare: Callable[[Difference], object] | None = None
+        self.prepare: Callable[[Snapshot], object] | None = None
         """Called with every new state by the thread that changes the table, before any reader sees that state."""
         self._version = 1
         self._vocabulary: TargetVocabulary | None = None
@@ -122,6 +128,11 @@ class DocidTable:
         if self._disk is None:
             raise PixnarError("a table in memory has no name for what it holds: build it on disk")
         return f"{self._disk.position.chain:016x}"
+
+    @property
+    def origin(self) -> str:
+        """A checksum of the ids of the documents that it was built of; compaction does not change it."""
+        return self._overlay.base.documents.origin.ids
 
     @property
     def indexed(self) -> bool:
@@ -202,9 +213,10 @@ class DocidTable:
     def spellings(self, docids: Sequence[Tokens]) -> list[str]:
         """Docids as they were written first, or else as their tokens read; empty for no tokens."""
         with self._lock:
-            kept = [self._overlay.spelling(tuple(tokens)) if tokens else "" for tokens in docids]
+            kept = self._overlay.written([tuple(tokens) for tokens in docids])
         return [
-            self.vocabulary.decode(tokens) if text is None else text for text, tokens in zip(kept, docids, strict=True)
+            self.vocabulary.decode(tokens) if text is None and tokens else text or ""
+            for text, tokens in zip(kept, docids, strict=True)
         ]
 
     def encode(self, docid: str) -> Tokens:
@@ -300,6 +312,10 @@ class DocidTable:
         """The part that each document belongs to, by their numbers, those that are gone included."""
         return np.fromiter((part_of(doc_id, parts) for doc_id in document_ids(self._overlay)), np.int64)
 
+    def places(self, mine: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """The numbers that some documents, chosen by their numbers now, had when the table was built; ascending."""
+        return part_origin(self._overlay, still_there(self._overlay) & mine)[1]
+
     def write_part(
         self,
         path: str | os.PathLike[str],
@@ -322,9 +338,13 @@ class DocidTable:
             keys = {*self.snapshot().documents.columns.keys, *self.snapshot().new_keys}
             with folder.building(overwrite=False) as generation:
                 link_or_copy(disk.folder.file(disk.manifest, "vocabulary"), folder.new_file("vocabulary", generation))
-                documents = folder.new_file("documents", generation)
                 count = write_documents(
-                    documents, kept_documents(self._overlay, kept), keys=keys, threads=threads, progress=progress
+                    folder.new_file("documents", generation),
+                    kept_documents(self._overlay, kept),
+                    keys=keys,
+                    origin=part_origin(self._overlay, kept)[0],
+                    threads=threads,
+                    progress=progress,
                 )
                 write_generation(
                     folder,
@@ -369,7 +389,7 @@ class DocidTable:
         try:
             snapshot = _snapshot_of(self._staged, self._version + 1)
             if self.prepare is not None:
-                self.prepare(snapshot.difference)
+                self.prepare(snapshot)
         finally:
             with self._lock:
                 self._overlay, self._staged = self._staged, None
@@ -436,7 +456,8 @@ class DocidTable:
         kept = still_there(overlay)
         builder = kept_docids(overlay, kept, progress)
         arrays = builder.finish(int(kept.sum()), self.indexed, threads, progress)
-        return _in_memory(arrays, kept_documents(overlay, kept))._replace(difference=overlay.difference())
+        made = _in_memory(arrays, kept_documents(overlay, kept), kept_origin(overlay, kept))
+        return made._replace(difference=overlay.difference())
 
     def _write_compacted(self, disk: OnDisk, threads: int, progress: Progress | None) -> None:
         generation, overlay = disk.manifest.generation + 1, self._latest
@@ -444,7 +465,10 @@ class DocidTable:
             kept = still_there(overlay)
             builder = kept_docids(overlay, kept, progress)
             path = disk.folder.new_file("documents", generation)
-            count = write_documents(path, kept_documents(overlay, kept), threads=threads, progress=progress)
+            origin = kept_origin(overlay, kept)
+            count = write_documents(
+                path, kept_documents(overlay, kept), origin=origin, threads=threads, progress=progress
+            )
             write_generation(
                 disk.folder,
                 generation,
@@ -474,15 +498,17 @@ def _snapshot_of(overlay: Overlay, version: int) -> Snapshot:
         added=overlay.added(),
         new=tuple(overlay.new),
         numbers=dict(overlay.numbers),
+        gone=frozenset(overlay.gone),
         records=dict(overlay.records),
         difference=overlay.difference(),
     )
 
 
-def _in_memory(arrays: dict[str, NDArray[Any]], documents: Iterable[Document]) -> Generation:
-    return Generation(
-        _native.DocidTable(arrays), Documents(pack_documents(documents, threads=1), _MEMORY), None, _MEMORY, {}
-    )
+def _in_memory(
+    arrays: dict[str, NDArray[Any]], documents: Iterable[Document], origin: Origin | None = None
+) -> Generation:
+    packed = pack_documents(documents, origin=origin, threads=1)
+    return Generation(_native.DocidTable(arrays), Documents(packed, _MEMORY), None, _MEMORY, {})
 
 
 def _tokens(tokens: Iterable[int]) -> Tokens:

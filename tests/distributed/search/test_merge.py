@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pixnar.corpus.records import Document
 from pixnar.distributed.merge import merged
 from pixnar.distributed.shard_server import ShardRequest, ShardServer
-from pixnar.distributed.shards import Cut, change
+from pixnar.distributed.shards import change
 from pixnar.fusion.bm25 import Bm25
 from pixnar.fusion.fuse import Fusion
 from pixnar.fusion.lexical import DocumentEvidence
@@ -28,7 +28,6 @@ from pixnar.search.options import SearchOptions
 from pixnar.search.query import ArrayHead, QueryScorer
 from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN, TEXT, Query, Ranker
 from pixnar.search.reference import Query as Slots
-from pixnar.search.units import Units
 from pixnar.table import DocidTable
 from pixnar.table.table import part_of
 from pixnar.vocab import Vocabulary, normalize
@@ -143,7 +142,7 @@ def test_docids_alone(
 
     def ranker(table: DocidTable) -> Ranker:
         decoder = Decoder(table, slots=slots, floor=query.floor, warm_up=False)
-        return Ranker(table, scorer, Ngrams(VOCABULARY), Units.of([]), made=decoder)
+        return Ranker(table, scorer, Ngrams(VOCABULARY), made=decoder)
 
     snapshot = whole.snapshot()
     if wanted.where is not None and not {"country", "price", "shelf"} <= {*snapshot.new_keys}:
@@ -206,14 +205,13 @@ class World:
         how["encode"] = lambda given: np.array([encoded(text, self.width) for text in given], np.float32)
         ngrams = Ngrams(VOCABULARY)
         self.table, self.tables = table_of(names, size), cut_table(names, size, parts)
-        self.whole = Ranker(
-            self.table, scorer, ngrams, Units.of(self.doc_ids), None, evidence, vectors, bm25, text_vectors, **how
-        )
+        self.whole = Ranker(self.table, scorer, ngrams, None, evidence, vectors, bm25, text_vectors, **how)
         self.parts = []
-        for table, places in zip(self.tables, Cut.of(self.doc_ids, parts).places, strict=True):
-            units = Units.of([self.doc_ids[place] for place in places.tolist()])
+        cut = self.table.owners(parts)
+        for number, table in enumerate(self.tables):
+            places = self.table.places(cut == number)
             sources = (evidence.part(places), vectors.part(places), bm25.part(places), text_vectors.part(places))
-            made = Ranker(table, scorer, ngrams, units, None, *sources, **how, factors=self.whole.factors)
+            made = Ranker(table, scorer, ngrams, None, *sources, **how, factors=self.whole.factors)
             self.parts.append(ShardServer(made, places))
 
     def change(self, wish: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from pixnar.base.errors import FileFormatError, MissingPartError, PixnarError
 from pixnar.base.progress import Progress
 from pixnar.base.storage import read_container, write_container
-from pixnar.base.strings import TextBlocks
+from pixnar.base.strings import SortedStrings, TextBlocks
 from pixnar.corpus import Corpus
-from pixnar.index.files import read_units, write_units
 from pixnar.search import Hit
-from pixnar.search.units import Units
 from pixnar.vocab import normalize
 
 Ints = NDArray[np.int64]
@@ -27,7 +25,7 @@ Floats = NDArray[np.float32]
 DOCIDS, JOINED, TEXT, BOTH = "docids", "joined", "text", "both"
 ENTRIES, DOCUMENTS = "entries.pixnar", "documents.pixnar"
 
-_KIND, _VERSION = "entries", 1
+_KIND, _IDS_KIND, _VERSION = "entries", "units", 1
 _PER_DOCUMENT = 10  # entries that are looked at for each document wanted, before looking deeper
 _DEEPER = 4
 
@@ -49,7 +47,11 @@ class Entries:
     """
 
     def __init__(
-        self, doc_ids: Sequence[str] | Units, offsets: Ints, documents: Ints, spellings: Sequence[str] | None = None
+        self,
+        doc_ids: Sequence[str] | SortedStrings,
+        offsets: Ints,
+        documents: Ints,
+        spellings: Sequence[str] | None = None,
     ) -> None:
         self.doc_ids, self.offsets, self.documents, self.spellings = doc_ids, offsets, documents, spellings
 
@@ -164,7 +166,7 @@ class Entries:
 
     def save(self, folder: Path) -> None:
         """Write two files into a folder."""
-        write_units(folder / DOCUMENTS, self.doc_ids)
+        write_ids(folder / DOCUMENTS, self.doc_ids)
         arrays: dict[str, NDArray[Any]] = {"offsets": self.offsets, "documents": self.documents}
         if self.spellings is not None:
             arrays |= TextBlocks.pack(text.encode("utf-8", "surrogatepass") for text in self.spellings)
@@ -176,7 +178,7 @@ class Entries:
         """Map what `save` wrote."""
         path = folder / ENTRIES
         found = read_container(path, _KIND, _VERSION)
-        doc_ids = read_units(folder / DOCUMENTS)
+        doc_ids = read_ids(folder / DOCUMENTS)
         try:
             offsets, documents = found.arrays["offsets"], found.arrays["documents"]
             spellings = _Spellings(found.arrays, path) if found.meta["spelled"] else None
@@ -188,6 +190,21 @@ class Entries:
         if not sound:
             raise FileFormatError(f"{path} does not fit {DOCUMENTS}: copy or build the baseline again")
         return cls(doc_ids, offsets, documents, spellings)
+
+
+def write_ids(path: Path, doc_ids: Iterable[str]) -> None:
+    """Write sorted document ids."""
+    ids = SortedStrings.of(doc_ids)
+    write_container(path, _IDS_KIND, _VERSION, {"count": len(ids)}, {"bytes": ids.data, "offsets": ids.offsets})
+
+
+def read_ids(path: Path) -> SortedStrings:
+    """Map document ids, all of which are read to find damage."""
+    arrays = read_container(path, _IDS_KIND, _VERSION).arrays
+    try:
+        return SortedStrings(arrays["bytes"], arrays["offsets"], where=str(path))
+    except (KeyError, ValueError) as error:
+        raise FileFormatError(f"{path} holds no usable document ids ({error}): build the baseline again") from error
 
 
 class _Spellings(Sequence[str]):

@@ -13,16 +13,15 @@ from numpy.typing import NDArray
 from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.base.progress import Progress
 from pixnar.base.storage import read_container, write_container
+from pixnar.base.strings import SortedStrings
 from pixnar.evaluation.baselines.aggregate import Aggregate
 from pixnar.evaluation.baselines.bm25 import Bm25Retriever
 from pixnar.evaluation.baselines.choice import choose, reciprocal_rank, relevant_numbers
 from pixnar.evaluation.baselines.dense import DenseRetriever
-from pixnar.evaluation.baselines.entries import Floats, Ints
+from pixnar.evaluation.baselines.entries import Floats, Ints, read_ids, write_ids
 from pixnar.evaluation.baselines.scored import ScoredDocuments
 from pixnar.evaluation.queries import Queries
-from pixnar.index.files import read_units, write_units
 from pixnar.search import Hit
-from pixnar.search.units import Units
 
 WEIGHTS, RRF = "weights", "rrf"
 DEPTH = 1000
@@ -110,7 +109,7 @@ class HybridRetriever:
         fusion: Fusion | None = None,
         *,
         depth: int = DEPTH,
-        sides: tuple[Sequence[str] | Units, Ints, Ints] | None = None,
+        sides: tuple[Sequence[str] | SortedStrings, Ints, Ints] | None = None,
     ) -> None:
         if depth < 1:
             raise PixnarError(f"depth {depth} is not possible: give 1 or more")
@@ -179,7 +178,7 @@ class HybridRetriever:
 
     def save(self, folder: Path) -> None:
         """Write the documents of both sides; the sides themselves are in folders of their own."""
-        write_units(folder / _DOCUMENTS, self.doc_ids)
+        write_ids(folder / _DOCUMENTS, self.doc_ids)
         arrays = {DENSE_FOLDER: self._dense.numbers, BM25_FOLDER: self._bm25.numbers}
         write_container(folder / _SIDES, _KIND, _VERSION, {}, arrays)
 
@@ -190,7 +189,7 @@ class HybridRetriever:
         """Open what `save` wrote, with both sides."""
         dense = DenseRetriever.load(folder / DENSE_FOLDER, aggregate=aggregate, threads=threads)
         bm25 = Bm25Retriever.load(folder / BM25_FOLDER)
-        doc_ids, arrays = read_units(folder / _DOCUMENTS), read_container(folder / _SIDES, _KIND, _VERSION).arrays
+        doc_ids, arrays = read_ids(folder / _DOCUMENTS), read_container(folder / _SIDES, _KIND, _VERSION).arrays
         maps = []
         for name, entries in ((DENSE_FOLDER, dense.entries), (BM25_FOLDER, bm25.entries)):
             numbers = arrays.get(name)
@@ -219,7 +218,7 @@ class _Side:
         return out
 
 
-def _joined(dense: Sequence[str] | Units, bm25: Sequence[str] | Units) -> tuple[list[str], Ints, Ints]:
+def _joined(dense: Sequence[str] | SortedStrings, bm25: Sequence[str] | SortedStrings) -> tuple[list[str], Ints, Ints]:
     doc_ids = sorted({*dense, *bm25})
     number = {doc_id: i for i, doc_id in enumerate(doc_ids)}
     of_dense, of_bm25 = (np.array([number[doc_id] for doc_id in side], np.int64) for side in (dense, bm25))

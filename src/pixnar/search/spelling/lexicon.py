@@ -22,10 +22,10 @@ from pixnar.base.errors import FileFormatError
 from pixnar.base.normalize import normalize, normalize_lines
 from pixnar.base.progress import Progress
 from pixnar.base.storage import read_container, write_container
+from pixnar.base.strings import SortedStrings
 from pixnar.corpus import Corpus
 from pixnar.fusion.atoms import words
 from pixnar.fusion.postings import damaged
-from pixnar.fusion.word_table import WordTable
 
 _KIND, _VERSION = "lexicon", 1
 _BATCH = 20_000  # texts that are normalised together
@@ -48,7 +48,7 @@ class Lexicon:
     (True, False, [], [Neighbour(word='rome', frequency=7)])
     """
 
-    def __init__(self, table: WordTable, counts: NDArray[np.uint32], *, where: str = "") -> None:
+    def __init__(self, table: SortedStrings, counts: NDArray[np.uint32], *, where: str = "") -> None:
         """Use `of`, `build` or `load`; `where` names a file."""
         if len(counts) != len(table) or counts.dtype != np.uint32:
             raise ValueError(f"{len(counts)} counts of {counts.dtype} for {len(table)} words")
@@ -57,7 +57,7 @@ class Lexicon:
     @classmethod
     def of(cls, counts: Mapping[str, int]) -> Lexicon:
         """A lexicon of these words."""
-        table = WordTable.from_words(counts)
+        table = SortedStrings.of(sorted(counts))
         most = np.iinfo(np.uint32).max
         return cls(table, np.array([min(counts[word], most) for word in table], np.uint32))
 
@@ -123,7 +123,7 @@ class Lexicon:
         """Map a file that `save` wrote; `verify` reads all of it to find damage."""
         arrays = read_container(path, _KIND, _VERSION, verify=verify).arrays
         try:
-            table = WordTable(arrays["bytes"], arrays["offsets"], verify=verify)
+            table = SortedStrings(arrays["bytes"], arrays["offsets"], verify=verify, where=os.fspath(path))
             return cls(table, arrays["counts"], where=os.fspath(path))
         except (KeyError, ValueError) as error:
             raise FileFormatError(f"{path} holds no usable lexicon ({error}): build the index again") from error
