@@ -61,6 +61,7 @@ def settings(encoder: Path, **changes: object) -> list[str]:
         "train.batch": 32,
         "train.warmup": 2,
         "train.evaluate_every": 3,
+        "serve.keep_model": "true",  # searches through torch are tested, too
         "fuse.margin": 0,  # the files of all sources are there, whatever dev says of them
         "shortlist.minutes": 0.01,
         "shortlist.k": 8,  # not as many as dev needs: of so few tokens that may be all

@@ -17,7 +17,7 @@ from pixnar.search.spelling import LEXICON as LEXICON
 DOCIDS = "docids"  # the docid table, with the vocabulary in it
 HEAD = "head.pixnar"  # phrase rows and biases as they are served
 ENCODER = "encoder"  # from a query to its vectors, for onnxruntime
-MODEL = "model"  # encoder, slots and head as torch knows them; for a GPU, and for training further
+MODEL = "model"  # encoder, slots and head as torch knows them; for a GPU; only if the recipe keeps it
 TRAINING = "training"  # log and plot
 FACTORS = "factors.pixnar"  # of docids, under the composed score
 PRIORS = "priors.pixnar"

@@ -27,7 +27,7 @@ _ROWS_AT_ONCE = 1 << 20
 def model_of(folder: Path) -> Nar:
     """The model of an index as torch knows it, which `serve.keep_model` keeps."""
     if not (folder / MODEL).is_dir():
-        raise FileFormatError(f"{folder} has no {MODEL}/: build it with serve.keep_model = true")
+        raise FileFormatError(f"{folder} has no {MODEL}/: fit it again with --set serve.keep_model=true")
     return Nar.from_pretrained(folder / MODEL)
 
 

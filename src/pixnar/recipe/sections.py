@@ -373,7 +373,9 @@ class Serve:
         "than 0.5 %; off: never, and no lexicon is written",
         words=("auto", "on", "off"),
     )
-    keep_model: bool = setting(True, "also store the torch model, for searches on a GPU and further training")
+    keep_model: bool = setting(
+        False, "also store the torch model, which searches on a GPU and pixnar shortlist need; more than half of an index"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
