@@ -197,17 +197,17 @@ class _Front:
     @staticmethod
     def _made(folder: str, settings: Settings, parts: list[Any], cut: str) -> Any:
         log = Log()
-        shelf: Backend
+        backend: Backend
         if parts:
-            shelf = ShardedShelf(Path(folder), cut, settings, parts)
+            backend = ShardedBackend(Path(folder), cut, settings, parts)
         else:
-            shelf = LiveIndex(
+            backend = LiveIndex(
                 Path(folder), log, threads=1, cache=settings.cache, sources=settings.sources, device=settings.device
             )
             if settings.look_seconds:
-                shelf.watch(settings.look_seconds)
+                backend.watch(settings.look_seconds)
         server = make_server(
-            shelf, settings.limits, keys=settings.keys, workers=settings.workers, batch=settings.batch or 1, log=log
+            backend, settings.limits, keys=settings.keys, workers=settings.workers, batch=settings.batch or 1, log=log
         )
         return make_app(server, log_queries=settings.log_queries, access_log=settings.access_log)
 
@@ -320,7 +320,7 @@ class RayShardServers:
         raise RefusedError(503, f"part {number} of the index does not answer: ask again in a moment", 1)
 
 
-class ShardedShelf:
+class ShardedBackend:
     """The parts of a cut, held by others; the encoder and the phrase rows are here."""
 
     def __init__(self, folder: Path, cut: str, settings: Settings, handles: Sequence[Any]) -> None:

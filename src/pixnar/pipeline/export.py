@@ -24,10 +24,10 @@ LOSS = 0.005  # of dev MRR@10, relative: what 8-bit weights of the encoder may c
 _QUERIES = 400
 
 
-def write_rows(model: Nar, folder: Path, wish: Serve) -> HeadRows:
+def write_rows(model: Nar, folder: Path, settings: Serve) -> HeadRows:
     """The phrase rows as they are served."""
     path = folder / HEAD
-    HeadRows.build(*model.head.arrays(), format=cast(Format, wish.rows)).save(path)
+    HeadRows.build(*model.head.arrays(), format=cast(Format, settings.rows)).save(path)
     return HeadRows.load(path, verify=False)
 
 
@@ -36,21 +36,21 @@ def ship(
     ranker: Ranker,
     dev: Queries,
     folder: Path,
-    wish: Serve,
+    settings: Serve,
     say: Callable[[str], None],
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Write rows and encoder, and measure on dev what serving them costs; facts for the report."""
     told = progress or (lambda *_: None)
     told("writing what is served", 0, 4)
-    rows = write_rows(model, folder, wish)
+    rows = write_rows(model, folder, settings)
     served = ranker.with_scorer(_served(ranker.scorer, rows))
     if served.factors is not None:
         served.factors.save(folder / FACTORS)
     some, home = dev.first(_QUERIES), folder / ENCODER
     export_onnx(model, home)
     told("writing what is served", 1, 4)
-    tried = {"auto": [INT8, INT8_BLOCKS] if len(some) else [], FP32: []}.get(wish.encoder, [wish.encoder])
+    tried = {"auto": [INT8, INT8_BLOCKS] if len(some) else [], FP32: []}.get(settings.encoder, [settings.encoder])
     figures: dict[str, float] = {}
     if len(some):
         figures["trained"] = _mrr(ranker, some, *model.query_vectors(some.texts))
@@ -62,16 +62,16 @@ def ship(
         if len(some):
             encoder = QueryEncoder.load(home, precision=precision)
             figures[precision] = _mrr(served, some, *encoder.query_vectors(some.texts))
-        if wish.encoder != "auto" or figures[precision] >= (1 - LOSS) * figures[FP32]:
+        if settings.encoder != "auto" or figures[precision] >= (1 - LOSS) * figures[FP32]:
             chosen = precision
             break
     choose_precision(home, chosen)
     shown = ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
     say(
-        f"served: rows in {wish.rows}, encoder in {chosen}"
+        f"served: rows in {settings.rows}, encoder in {chosen}"
         + (f"; dev MRR@10, in sample, to compare: {shown}" if shown else "")
     )
-    return {"rows": wish.rows, "encoder": chosen, "dev_mrr10_in_sample": figures}
+    return {"rows": settings.rows, "encoder": chosen, "dev_mrr10_in_sample": figures}
 
 
 def _served(scorer: QueryScorer, rows: HeadRows) -> QueryScorer:

@@ -68,8 +68,8 @@ class ModelStage:
             self.features = self._features(self._encoder(path / "encoder"), data, dev)
             self._later_vectors(data)
             return self._whole(path)
-        wish = self.fit.recipe.model
-        encoder = self._encoder(wish.encoder)
+        settings = self.fit.recipe.model
+        encoder = self._encoder(settings.encoder)
         steps, options = self._plan(encoder, data)
         minutes = options.minutes + steps * _CONTRAST_STEP * _weights(encoder) / _MINILM / 60
         self.fit.say(
@@ -79,12 +79,12 @@ class ModelStage:
             encoder = self._contrast(encoder, data, steps)
         self.features = self._features(encoder, data, dev)
         docids: KnownVectors | None = None
-        if (wish.slot_design == "mlp" and options.fine_tune < 1) or options.negatives:
+        if (settings.slot_design == "mlp" and options.fine_tune < 1) or options.negatives:
             self._input_vectors(data)
             if data.vectors is not None:
                 docids = KnownVectors(data.docids, data.vectors)
         solved = None
-        if wish.head == "solved":
+        if settings.head == "solved":
             if data.vectors is None:
                 self._input_vectors(data)
             assert data.vectors is not None
@@ -92,7 +92,7 @@ class ModelStage:
                 tokens=data.cut_tokens(slots),
                 vectors=data.vectors[: len(data.docids)],
                 pieces=self._with_pieces(),
-                options=SolveOptions(ridge=wish.ridge, threads=self.fit.threads),
+                options=SolveOptions(ridge=settings.ridge, threads=self.fit.threads),
                 folder=self.fit.work / "solve",
             )
         model = build_model(
@@ -100,10 +100,10 @@ class ModelStage:
             self.features,
             priors,
             slots=slots,
-            design=wish.slot_design,
-            head=wish.head,
-            bias=wish.bias,
-            hidden=wish.hidden,
+            design=settings.slot_design,
+            head=settings.head,
+            bias=settings.bias,
+            hidden=settings.hidden,
             seed=self.fit.recipe.train.seed,
             docids=solved,
             progress=self.fit.progress,
@@ -202,8 +202,8 @@ class ModelStage:
             if note.exists():
                 chosen = json.loads(note.read_bytes())
             else:
-                wish, phrases = self.fit.recipe.model.vectors, len(data.vocabulary)
-                chosen = choose_precision(encoder, folder, wish, data, dev, phrases, self.fit.say, self.fit.threads)
+                settings, phrases = self.fit.recipe.model.vectors, len(data.vocabulary)
+                chosen = choose_precision(encoder, folder, settings, data, dev, phrases, self.fit.say, self.fit.threads)
                 write_json(note, chosen)
             self.fit.report.facts["vectors"] = chosen
         precision = self.fit.world.tell(self.fit.report.facts["vectors"]["precision"] if self.fit.world.first else "")

@@ -17,18 +17,18 @@ Floats = NDArray[np.float32]
 
 def start_rule(recipe: Recipe) -> ScoreRule:
     """The rule a recipe starts from; settings that dev is to choose start at their best guess."""
-    wish = recipe.scoring
+    settings = recipe.scoring
     return ScoreRule(
-        score=wish.score,  # type: ignore[arg-type]
-        prior_weight=wish.prior_weight,
-        copy=wish.copy,
-        floor=wish.floor,  # type: ignore[arg-type]
-        order="bag" if wish.order == "auto" else wish.order,  # type: ignore[arg-type]
-        ends=wish.ends,
-        length_norm=0.0 if wish.score == "composed" else wish.length_norm,
-        aggregate=wish.aggregate,  # type: ignore[arg-type]
-        scale=wish.scale,
-        normalize=wish.normalize,
+        score=settings.score,  # type: ignore[arg-type]
+        prior_weight=settings.prior_weight,
+        copy=settings.copy,
+        floor=settings.floor,  # type: ignore[arg-type]
+        order="bag" if settings.order == "auto" else settings.order,  # type: ignore[arg-type]
+        ends=settings.ends,
+        length_norm=0.0 if settings.score == "composed" else settings.length_norm,
+        aggregate=settings.aggregate,  # type: ignore[arg-type]
+        scale=settings.scale,
+        normalize=settings.normalize,
     )
 
 

@@ -45,8 +45,7 @@ from pixnar.pipeline.spelling import decide, write_lexicon
 from pixnar.pipeline.tune import (
     with_rule,
 )
-from pixnar.recipe import Recipe, to_dict
-from pixnar.recipe import ShortlistSettings as ShortlistWish
+from pixnar.recipe import Recipe, ShortlistSettings, to_dict
 from pixnar.runtime import QueryEncoder
 from pixnar.runtime.shortlist import Shortlist
 from pixnar.scoring import Priors, ScoreRule
@@ -119,8 +118,8 @@ class _Fit(FitContext):
         self.world.in_turn(self.names)
         vocabulary = self.world.in_turn(self.vocabulary)
         table = self.world.in_turn(lambda: self.table(vocabulary))
-        path, wish = self.work / "inputs.pixnar", self.recipe.train
-        passages, typos, world = wish.passages, wish.typos, self.world
+        path, settings = self.work / "inputs.pixnar", self.recipe.train
+        passages, typos, world = settings.passages, settings.typos, self.world
         data = read_together(self.corpus, vocabulary, path, world, self.progress, passages=passages, typos=typos)
         slots = self.recipe.model.slots or data.default_slots()
         self._tell_cut(data, slots)
@@ -178,24 +177,24 @@ class _Fit(FitContext):
 
     def vocabulary(self) -> TargetVocabulary:
         """Learned from the docids, once."""
-        path, wish = self.work / "vocabulary", self.recipe.vocab
+        path, settings = self.work / "vocabulary", self.recipe.vocab
         if not path.exists():
             texts = (row.docid for row in self.corpus.docids(self.progress))
-            if wish.kind == "phrase":
+            if settings.kind == "phrase":
                 made: TargetVocabulary = Vocabulary.build(
                     texts,
-                    size=wish.size,
-                    min_count=wish.min_count or None,
-                    max_words=wish.max_words,
+                    size=settings.size,
+                    min_count=settings.min_count or None,
+                    max_words=settings.max_words,
                     threads=self.threads,
                     progress=self.progress,
                 )
-            elif wish.kind == "wordpiece":
+            elif settings.kind == "wordpiece":
                 made = TokenizerVocabulary.from_pretrained(place_of(self.recipe.model.encoder), texts)
-            elif wish.kind == "bpe":
-                made = TokenizerVocabulary.train_bpe(texts, wish.size, min_count=wish.min_count or 2)
+            elif settings.kind == "bpe":
+                made = TokenizerVocabulary.train_bpe(texts, settings.size, min_count=settings.min_count or 2)
             else:
-                made = TokenizerVocabulary.train_unigram(texts, wish.size)
+                made = TokenizerVocabulary.train_unigram(texts, settings.size)
             made.save(path)
         vocabulary = load_vocabulary(path)
         self.report.facts |= {"vocabulary": len(vocabulary), "vocabulary_kind": vocabulary.kind}
@@ -218,11 +217,11 @@ class _Fit(FitContext):
 
     def shortlist(self, model: Nar, data: TrainingData) -> Shortlist | None:
         """Made once, and kept in the work folder until `choices` has decided how many lists a query takes."""
-        path, wish = self.work / SHORTLIST, self.recipe.shortlist
-        if not wish.learn:
+        path, settings = self.work / SHORTLIST, self.recipe.shortlist
+        if not settings.learn:
             return None
         if not self.world.tell(path.exists()):
-            self._list(model, data, wish, path)
+            self._list(model, data, settings, path)
         made = Shortlist.load(path)
         share = min(1.0, made.k * made.mean_length / len(data.vocabulary))
         self.say(
@@ -230,22 +229,22 @@ class _Fit(FitContext):
         )
         return made
 
-    def _list(self, model: Nar, data: TrainingData, wish: ShortlistWish, path: Path) -> None:
+    def _list(self, model: Nar, data: TrainingData, settings: ShortlistSettings, path: Path) -> None:
         if self.world.size == 1:
             rule = start_rule(self.recipe)
-            make_shortlist(model, data, wish, rule, self.recipe.train.seed, self.progress).save(path)
+            make_shortlist(model, data, settings, rule, self.recipe.train.seed, self.progress).save(path)
             return
         if self.recipe.scoring.score == "composed":  # cells are made of all rows, which only the first process has
             if self.world.first:
-                cells_of_docids(model, data, wish, self.recipe.train.seed, self.progress).save(path)
+                cells_of_docids(model, data, settings, self.recipe.train.seed, self.progress).save(path)
             self.world.wait()
             return
         shard = Nar.from_pretrained(self.model_path, self.world) if self.world.first else model
         shard.to(self.world.device(pick_device(self.recipe.train.device)))
         x0, targets = examples(shard, data, self.recipe.train.seed)
-        c = learn_vectors(shard.head, x0, targets, wish, self.recipe.train.seed, self.progress)
+        c = learn_vectors(shard.head, x0, targets, settings, self.recipe.train.seed, self.progress)
         if self.world.first:
-            list_tokens(c, model.head, wish, len(x0)).save(path)
+            list_tokens(c, model.head, settings, len(x0)).save(path)
         self.world.wait()
 
     def ranker(
@@ -284,12 +283,12 @@ class _Fit(FitContext):
 
     def spelling(self, model: Nar, ranker: Ranker, dev: Queries) -> None:
         """The lexicon, where the recipe wants one, and whether queries are corrected by it."""
-        wish = self.recipe.serve.spelling
-        if wish == "off":
+        settings = self.recipe.serve.spelling
+        if settings == "off":
             return
         lexicon = write_lexicon(self.corpus, model.encoder.tokenizer.get_vocab(), self.folder, self.progress)
         encoder = QueryEncoder.load(self.folder / ENCODER)
-        self.report.facts["spelling"] = decide(wish, ranker, encoder, lexicon, dev, self.say)
+        self.report.facts["spelling"] = decide(settings, ranker, encoder, lexicon, dev, self.say)
 
     def _tell_cut(self, data: TrainingData, slots: int) -> None:
         cut = float((data.tokens.lengths >= slots).mean())

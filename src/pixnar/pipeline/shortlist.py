@@ -12,7 +12,7 @@ from pixnar.model.kmeans import assign
 from pixnar.model.losses import PADDING
 from pixnar.model.nar import Nar
 from pixnar.model.sharded import ShardedHead
-from pixnar.recipe import ShortlistSettings as Wish
+from pixnar.recipe import ShortlistSettings
 from pixnar.runtime.shortlist import Shortlist, defaults, token_lists
 from pixnar.scoring import ScoreRule
 from pixnar.train.data import TrainingData
@@ -81,18 +81,23 @@ def standardised(head: PhraseHead, x0: NDArray[np.float32]) -> PhraseHead:
 
 
 def make_shortlist(
-    model: Nar, data: TrainingData, wish: Wish, rule: ScoreRule, seed: int = 0, progress: Progress | None = None
+    model: Nar,
+    data: TrainingData,
+    settings: ShortlistSettings,
+    rule: ScoreRule,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> Shortlist:
     """The lists of a score: cells of docids for the composed score, learned vectors c_i for the other one."""
     if rule.score == "composed":
-        return cells_of_docids(model, data, wish, seed, progress)
+        return cells_of_docids(model, data, settings, seed, progress)
     x0, targets = examples(model, data, seed)
-    return list_tokens(learn_vectors(model.head, x0, targets, wish, seed, progress), model.head, wish, len(x0))
+    return list_tokens(learn_vectors(model.head, x0, targets, settings, seed, progress), model.head, settings, len(x0))
 
 
 @torch.inference_mode()
 def cells_of_docids(
-    model: Nar, data: TrainingData, wish: Wish, seed: int = 0, progress: Progress | None = None
+    model: Nar, data: TrainingData, settings: ShortlistSettings, seed: int = 0, progress: Progress | None = None
 ) -> Shortlist:
     """The lists of the composed score: the tokens of similar docids. The head must have all rows.
 
@@ -106,7 +111,7 @@ def cells_of_docids(
         if progress:
             progress("shortlist: vectors of docids", begin, len(pool))
         vectors[begin : begin + _AT_ONCE] = compose(head, data, pool[begin : begin + _AT_ONCE], slots).cpu().numpy()
-    c, cell_of = cluster(vectors, wish.m or cell_count(len(pool), vocabulary), seed=seed, progress=progress)
+    c, cell_of = cluster(vectors, settings.m or cell_count(len(pool), vocabulary), seed=seed, progress=progress)
     tokens, owner = data.rows(pool, slots)
     missing = np.ones(vocabulary, bool)
     missing[tokens] = False
@@ -114,9 +119,9 @@ def cells_of_docids(
     nearest = assign(head.arrays()[0][rest], torch.from_numpy(c)).numpy() if len(rest) else rest
     pairs = np.concatenate([cell_of[owner], nearest]), np.concatenate([tokens, rest])
     lists, offsets = count_tokens(*pairs, len(c), vocabulary)
-    made = Shortlist(c, lists, min(wish.k or 1, len(c)), offsets)
-    made = made.cut(wish.r, made.k) if wish.r else made
-    if wish.k:
+    made = Shortlist(c, lists, min(settings.k or 1, len(c)), offsets)
+    made = made.cut(settings.r, made.k) if settings.r else made
+    if settings.k:
         return made
     inputs = np.random.default_rng(seed).permutation(len(data.docids))[:_SIZED]
     return made.take(lists_for(made, x0_of(model, data, inputs), SHARE * vocabulary))
@@ -126,17 +131,17 @@ def learn_vectors(
     head: PhraseHead,
     x0: NDArray[np.float32],
     targets: NDArray[np.int64],
-    wish: Wish,
+    settings: ShortlistSettings,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> NDArray[np.float32]:
     """The vectors c_i; all processes of a head in shards learn them together."""
-    m = min(wish.m or defaults(head.eos, len(x0))[0], len(x0))
-    return learn(x0, targets, head, Options(m=m, minutes=wish.minutes, seed=seed), progress)
+    m = min(settings.m or defaults(head.eos, len(x0))[0], len(x0))
+    return learn(x0, targets, head, Options(m=m, minutes=settings.minutes, seed=seed), progress)
 
 
-def list_tokens(c: NDArray[np.float32], head: PhraseHead, wish: Wish, count: int) -> Shortlist:
+def list_tokens(c: NDArray[np.float32], head: PhraseHead, settings: ShortlistSettings, count: int) -> Shortlist:
     """The best tokens of each c_i, learned from so many examples, among all rows of a head."""
     _, r, k = defaults(head.eos, count)
-    r, k = min(wish.r or r, head.eos), wish.k or k
+    r, k = min(settings.r or r, head.eos), settings.k or k
     return Shortlist(c, token_lists(c, *head.arrays(), r), min(k, len(c)))

@@ -69,13 +69,13 @@ class Sources:
     def evidence(self) -> DocumentEvidence | None:
         """What documents say beside their docids; None where the recipe wants none."""
         data = self.data
-        wish, path = self.recipe.evidence, self.folder / EVIDENCE
-        if not (wish.docids or wish.text):
+        settings, path = self.recipe.evidence, self.folder / EVIDENCE
+        if not (settings.docids or settings.text):
             return None
         if not path.exists():
-            echoes = self.echoes and wish.text
-            texts = self._texts(docids=wish.docids and not echoes, text=wish.text)
-            counted: Docids = "none" if not wish.docids else "added" if echoes else "all"
+            echoes = self.echoes and settings.text
+            texts = self._texts(docids=settings.docids and not echoes, text=settings.text)
+            counted: Docids = "none" if not settings.docids else "added" if echoes else "all"
             some = len(data.doc_ids)
             DocumentEvidence.build(data.vocabulary, texts, self.table.documents, docids=counted, n_counted=some).save(
                 path

@@ -29,7 +29,7 @@ def write_lexicon(corpus: Corpus, pieces: Iterable[str], folder: Path, progress:
 
 
 def decide(
-    wish: str,
+    setting: str,
     ranker: Ranker,
     encoder: TextEncoder,
     lexicon: Lexicon,
@@ -38,7 +38,7 @@ def decide(
 ) -> dict[str, Any]:
     """Measure on dev what correcting does to queries as they are and with a typo; facts, `on` among them.
 
-    By the wish "auto" it is on unless it costs more than 0.5 % of MRR@10 of queries as they are.
+    With "auto" it is on unless it costs more than 0.5 % of MRR@10 of queries as they are.
     """
     facts: dict[str, Any] = {"on": True, "words": len(lexicon)}
     if not len(dev):
@@ -56,7 +56,7 @@ def decide(
             "with": asked.mrr([speller.correct(text) for text in given], queries),
         }
     clean, typos = figures["clean"], figures["one_typo"]
-    facts["on"] = wish == "on" or clean["with"] >= (1 - LOSS) * clean["without"]
+    facts["on"] = setting == "on" or clean["with"] >= (1 - LOSS) * clean["without"]
     facts["dev_mrr10_in_sample"] = figures
     say(
         f"spelling: {'on' if facts['on'] else 'off'}, {len(lexicon):,} words; dev MRR@10, in sample: "

@@ -86,7 +86,7 @@ class Sample:
 def choose_precision(
     encoder: Encoder,
     folder: Path,
-    wish: str,
+    setting: str,
     names: TrainingInputs,
     dev: Queries,
     phrases: int,
@@ -96,9 +96,9 @@ def choose_precision(
     """The precision of a corpus' vectors, and the figures behind it, as facts for the report."""
     if encoder.device.type != "cpu":  # torch encodes there
         return {"precision": FP32}
-    if wish != "auto":
-        say(f"vectors: encoder in {wish}, as the recipe says")
-        return {"precision": wish}
+    if setting != "auto":
+        say(f"vectors: encoder in {setting}, as the recipe says")
+        return {"precision": setting}
     texts = len(names.docids) + len(names.queries) + phrases
     if texts < WORTH:
         say(f"vectors: encoder in fp32; int8 is tried from {WORTH:,} texts on, here are {texts:,}")

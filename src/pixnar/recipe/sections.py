@@ -374,7 +374,8 @@ class Serve:
         words=("auto", "on", "off"),
     )
     keep_model: bool = setting(
-        False, "also store the torch model, which searches on a GPU and pixnar shortlist need; more than half of an index"
+        False,
+        "also store the torch model, which searches on a GPU and pixnar shortlist need; it doubles the index",
     )
 
 

@@ -45,7 +45,7 @@ class _Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _DecodeOptions:
     """How to decode, and what may be found."""
 
     order: str
@@ -166,7 +166,7 @@ class Decoder:
 
     def warm_up(self) -> None:
         """Read the table and make ready for searching; the first query after a change does what is left of it."""
-        self._shelf()
+        self._space()
 
     @property
     def table(self) -> DocidTable:
@@ -196,7 +196,7 @@ class Decoder:
         `work_limit` ends the search after about so many rows and nodes; the answer then says what it is worth.
         `allow`, `forbid` (document ids) and `where` (`country = "de" and price < 10`) restrict what may be found.
         """
-        return self._docids(scores, k, _Wish(order, length_norm, engine, work_limit, allow, forbid, where))
+        return self._docids(scores, k, _DecodeOptions(order, length_norm, engine, work_limit, allow, forbid, where))
 
     def beam(
         self,
@@ -213,7 +213,7 @@ class Decoder:
         """The k best docids that a beam of some width comes across; the paper's way, and not exact."""
         if width < 1:
             raise ValueError(f"a beam of width {width}: give 1 or more")
-        return self._docids(scores, k, _Wish(order, length_norm, "beam", 0, allow, forbid, where, width=width))
+        return self._docids(scores, k, _DecodeOptions(order, length_norm, "beam", 0, allow, forbid, where, width=width))
 
     def documents(
         self,
@@ -261,24 +261,29 @@ class Decoder:
         if aggregate not in named and not (isinstance(aggregate, int) and aggregate >= 1):
             raise ValueError(f"aggregate {aggregate!r}: give max, logsumexp or a number of docids, 1 or more")
         top = aggregate if isinstance(aggregate, int) else named[aggregate]
-        wish = _Wish(order, length_norm, engine, work_limit, allow, forbid, where, documents=True, top=top)
-        snapshot, shelf, allowed = self._view(wish)
-        return DocumentSearch(snapshot, allowed, lambda k, mask: self._run(shelf, scores, k, wish, mask))
+        options = _DecodeOptions(order, length_norm, engine, work_limit, allow, forbid, where, documents=True, top=top)
+        snapshot, space, allowed = self._view(options)
+        return DocumentSearch(snapshot, allowed, lambda k, mask: self._run(space, scores, k, options, mask))
 
-    def _docids(self, scores: SlotScores, k: int, wish: _Wish) -> Decoded[DocidHit]:
-        snapshot, shelf, allowed = self._view(wish)
-        found = self._run(shelf, scores, k, wish, allowed)
+    def _docids(self, scores: SlotScores, k: int, options: _DecodeOptions) -> Decoded[DocidHit]:
+        snapshot, space, allowed = self._view(options)
+        found = self._run(space, scores, k, options, allowed)
 
         def hits() -> Iterator[DocidHit]:
             places = zip(found.segments.tolist(), found.rows.tolist(), found.scores.tolist(), strict=True)
             for segment, row, score in places:
-                named = snapshot.doc_ids(shelf.named(segment, row, allowed).tolist())
+                named = snapshot.doc_ids(space.named(segment, row, allowed).tolist())
                 yield DocidHit(_tokens(snapshot, segment, row), score, tuple(named))
 
         return Decoded(found, hits, snapshot)
 
     def _run(
-        self, shelf: _native.SearchSpace, scores: SlotScores, k: int, wish: _Wish, allowed: NDArray[np.uint64] | None
+        self,
+        space: _native.SearchSpace,
+        scores: SlotScores,
+        k: int,
+        options: _DecodeOptions,
+        allowed: NDArray[np.uint64] | None,
     ) -> _Found:
         if scores.slots != self._slots:
             raise ValueError(f"the query has {scores.slots} slots, the decoder {self._slots}")
@@ -287,13 +292,15 @@ class Decoder:
             raise ValueError(f"dense scores of {len(scores.scores) // self._slots} tokens, the vocabulary has {size}")
         if len(scores.tokens) and int(scores.tokens.max()) >= size:
             raise ValueError(f"token id {scores.tokens.max()} is not below the vocabulary size {size}")
-        engines = ENGINES if wish.width else ENGINES[:-1]  # the beam has a call of its own
-        if wish.order not in _ORDERS or wish.engine not in engines:
-            raise ValueError(f"order {wish.order!r}, engine {wish.engine!r}: orders are {_ORDERS}, engines {engines}")
-        if k < 0 or wish.work_limit < 0:
-            raise ValueError(f"k = {k}, work_limit = {wish.work_limit}: neither can be negative")
+        engines = ENGINES if options.width else ENGINES[:-1]  # the beam has a call of its own
+        if options.order not in _ORDERS or options.engine not in engines:
+            raise ValueError(
+                f"order {options.order!r}, engine {options.engine!r}: orders are {_ORDERS}, engines {engines}"
+            )
+        if k < 0 or options.work_limit < 0:
+            raise ValueError(f"k = {k}, work_limit = {options.work_limit}: neither can be negative")
         return _Found(
-            *shelf.decode(
+            *space.decode(
                 self._floor,
                 scores.tokens,
                 scores.scores,
@@ -301,26 +308,26 @@ class Decoder:
                 scores.ends,
                 scores.is_dense,
                 k,
-                _ORDERS.index(wish.order),
-                wish.length_norm,
-                ENGINES.index(wish.engine),
-                wish.work_limit,
-                wish.documents,
-                wish.top,
-                wish.width,
+                _ORDERS.index(options.order),
+                options.length_norm,
+                ENGINES.index(options.engine),
+                options.work_limit,
+                options.documents,
+                options.top,
+                options.width,
                 allowed,
             )
         )
 
-    def _view(self, wish: _Wish) -> tuple[Snapshot, _native.SearchSpace, NDArray[np.uint64] | None]:
-        """What the table is now, and the documents that the wish allows of it."""
+    def _view(self, options: _DecodeOptions) -> tuple[Snapshot, _native.SearchSpace, NDArray[np.uint64] | None]:
+        """What the table is now, and the documents of it that the options allow."""
         for name in ("allow", "forbid"):
-            if isinstance(getattr(wish, name), str):
+            if isinstance(getattr(options, name), str):
                 raise ValueError(f"{name} is one text: give a list of document ids")
-        snapshot, shelf = self._shelf()
-        return snapshot, shelf, snapshot.allowed(wish.allow, wish.forbid, wish.where)
+        snapshot, space = self._space()
+        return snapshot, space, snapshot.allowed(options.allow, options.forbid, options.where)
 
-    def _shelf(self) -> tuple[Snapshot, _native.SearchSpace]:
+    def _space(self) -> tuple[Snapshot, _native.SearchSpace]:
         """What the table is now; only what changed since the last time is prepared again."""
         snapshot = self._table.snapshot()
         with self._lock:
@@ -329,13 +336,13 @@ class Decoder:
                     levels = _native.Levels(snapshot.table, self._floor, self._slots, self._threads)
                     self._levels = snapshot.table, levels, self._factors_of(snapshot.table)
                 _, levels, factors = self._levels
-                shelf = _native.SearchSpace(snapshot.table, levels, snapshot.dead, snapshot.documents.rank, factors)
+                space = _native.SearchSpace(snapshot.table, levels, snapshot.dead, snapshot.documents.rank, factors)
                 if snapshot.added:
                     added = snapshot.added
                     levels = _native.Levels(added.table, self._floor, self._slots, 1)
                     factors = self._factors_of(added.table)
-                    shelf.add(added.table, levels, added.documents, added.twins, added.keys, factors)
-                self._ready = snapshot, shelf
+                    space.add(added.table, levels, added.documents, added.twins, added.keys, factors)
+                self._ready = snapshot, space
             return self._ready
 
     def _factors_of(self, table: _native.DocidTable) -> _native.Factors | None:

@@ -23,7 +23,7 @@ from pixnar.benchmarks.serve_process import ServeProcess
 
 from pixnar.base.errors import PixnarError
 from pixnar.distributed.cluster import RayExecutor
-from pixnar.distributed.serving import NAME, Cluster, ShardedShelf, deployed
+from pixnar.distributed.serving import NAME, Cluster, ShardedBackend, deployed
 from pixnar.distributed.shards import Shards, split
 from pixnar.index import Index
 from pixnar.index.files import DOCIDS
@@ -184,7 +184,7 @@ def test_another_cut_in_the_folder(home: Path, told: dict[str, Any], tmp_path: P
         assert status != 200
         assert (503, "part 1 of the index does not answer: ask again in a moment") in refused
     with pytest.raises(PixnarError, match="cut again"):
-        ShardedShelf(tmp_path / "shards", cut, settings, [])
+        ShardedBackend(tmp_path / "shards", cut, settings, [])
 
 
 def test_what_cannot_be_served_is_told_at_once(home: Path, tmp_path: Path) -> None:

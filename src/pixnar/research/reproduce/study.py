@@ -266,7 +266,7 @@ class Study:
         folder: Path,
         *,
         sources: str = "all",
-        **wishes: Any,
+        **changes: Any,
     ) -> Judged:
         """The same for an index."""
         facts = json.loads((folder / "manifest.json").read_bytes())["facts"]
@@ -275,7 +275,7 @@ class Study:
             [folder.name, sources],
             lambda: self.opened(folder, sources),
             facts={name: facts.get(name) for name in ("vocabulary", "slots", "tokens_per_docid", "steps", "best_step")},
-            **wishes,
+            **changes,
         )
 
 

@@ -120,8 +120,8 @@ def table1(study: Study) -> Report:
     }
     rows |= {label: study.judged_index(label, folder, sources=sources) for label, (folder, sources) in ours.items()}
     spent = _times(study, others, ours)
-    wish = study.recipe(Recipe())
-    ours_tuned = wish.train.fine_tune > 0 or wish.model.slot_design == "mask"  # mask slots train it throughout
+    settings = study.recipe(Recipe())
+    ours_tuned = settings.train.fine_tune > 0 or settings.model.slot_design == "mask"  # mask slots train it throughout
     clover = rows[CLOVER_NAME]
     ranks_by = {label: describe(folder) for label, folder in others.items()}
     ranks_by |= {label: describe(folder, sources) for label, (folder, sources) in ours.items()}
