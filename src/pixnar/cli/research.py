@@ -113,6 +113,8 @@ def shortlist(
 ) -> None:
     """Sweep m, r and k: recall of needed tokens, MRR@10 against the full softmax, mean size of the shortlist.
 
+    The index needs its torch model: fit it with --set serve.keep_model=true.
+
     [bold]pixnar shortlist INDEX CORPUS --k 1,3,5 --plot shortlist.png[/bold]
     """
     from pixnar.pipeline.sweep import sweep_index
