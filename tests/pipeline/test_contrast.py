@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from pathlib import Path
 
@@ -45,11 +46,11 @@ def test_docids_of_a_document_come_nearer(home: Path, tmp_path: Path) -> None:
     encoder, corpus = Encoder.load(home / "encoder"), open_corpus(home / "corpus")
     before = nearness(encoder, home / "corpus")
     inputs = read_inputs(corpus)
-    tune_encoder(encoder, corpus, inputs, 60, tmp_path / "tuned")
+    tune_encoder(encoder, inputs, 60, tmp_path / "tuned")
     after = nearness(Encoder.load(tmp_path / "tuned"), home / "corpus")
     assert after > 1.05 * before, (before, after)
     state = (tmp_path / "tuned" / "model.safetensors").stat().st_mtime_ns
-    tune_encoder(encoder, corpus, inputs, 60, tmp_path / "tuned")
+    tune_encoder(encoder, inputs, 60, tmp_path / "tuned")
     assert (tmp_path / "tuned" / "model.safetensors").stat().st_mtime_ns == state
 
 
@@ -75,6 +76,9 @@ def test_a_fit_serves_the_tuned_encoder_and_resumes(home: Path, tmp_path: Path) 
     served = Index.load(tmp_path / "index").encoder.query_vectors(texts)[1]
     assert np.allclose(served, tuned.embed(texts), atol=1e-4)
     assert not np.allclose(served, Encoder.load(home / "encoder").embed(texts), atol=1e-4)
+    model = json.loads((tmp_path / "index" / "model" / "model.json").read_text())
+    assert model["encoder"] == str(home / "encoder")  # not the folder of the fit
+    assert not weights.parent.with_name("contrast.checkpoints").exists()
 
 
 @pytest.mark.parametrize(("docids", "steps"), [(4, 2), (1, 0)])
@@ -88,6 +92,14 @@ def test_the_default_goes_by_the_size_of_the_corpus(home: Path, tmp_path: Path, 
     found = [line for line in said if "by contrast" in line]
     assert found == ([f"encoder: fine-tuned by contrast, {steps} steps"] if steps else [])
     assert not (tmp_path / "index" / "work").exists()
+
+
+def test_a_misspelt_docid_is_no_second_text(tmp_path: Path) -> None:
+    write_small(tmp_path / "corpus", 40, 1, splits=("dev",))
+    corpus = open_corpus(tmp_path / "corpus")
+    assert read_inputs(corpus).paired_share() == read_inputs(corpus, typos=1.0).paired_share() == 1 / 40
+    write_small(tmp_path / "queries", 40, 1)  # with train queries
+    assert read_inputs(open_corpus(tmp_path / "queries")).paired_share() == 1
 
 
 def test_contrast_is_part_of_the_training_time() -> None:

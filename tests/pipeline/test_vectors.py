@@ -12,7 +12,7 @@ from pixnar.corpus import open_corpus
 from pixnar.evaluation.queries import read_queries
 from pixnar.model.encoder import Encoder
 from pixnar.model.features import FeatureCache
-from pixnar.pipeline import Report, fit, run, vectors
+from pixnar.pipeline import Report, fit, model_stage, vectors
 from pixnar.pipeline.vectors import Sample, choose_precision
 from pixnar.recipe import Recipe, override
 from pixnar.runtime.encoder_folder import FP32, INT8
@@ -130,10 +130,10 @@ def test_a_resumed_fit_keeps_its_choice(
     monkeypatch.setattr(vectors, "WORTH", 0)
     monkeypatch.setattr(Sample, "mrr", lambda self, features: 0.5)
     with monkeypatch.context() as patch:
-        patch.setattr(run, "train", interrupted)
+        patch.setattr(model_stage, "train", interrupted)
         with pytest.raises(KeyboardInterrupt):
             made(corpus, tmp_path / "index", encoder)
-    monkeypatch.setattr(run, "choose_precision", None)  # it is not asked again
+    monkeypatch.setattr(model_stage, "choose_precision", None)  # it is not asked again
     report = made(corpus, tmp_path / "index", encoder)
     assert report.facts["vectors"]["precision"] == INT8
 

@@ -109,7 +109,7 @@ JsonFile = Annotated[
     Path | None,
     typer.Option(
         "--json",
-        help="Also write the result to this file as JSON; - : to standard output, and nothing else.",
+        help="Also write the result to this file as JSON; - : only to standard output (not of a benchmark).",
         callback=_json_alone,
     ),
 ]
@@ -195,9 +195,12 @@ def numbers(help: str, *names: str, least: int = 1) -> Any:
 
 def _parsed(text: str, least: int) -> list[int]:
     try:
-        found = [int(float(part)) for part in text.split(",")] if text.strip() else []
+        values = [float(part) for part in text.split(",")] if text.strip() else []
+        found = [int(value) for value in values]
     except (ValueError, OverflowError) as error:
         raise typer.BadParameter(f"{text!r} is not a list of numbers: write e.g. 32768,1e6") from error
+    if found != values:
+        raise typer.BadParameter(f"{text!r}: give whole numbers")
     if min(found, default=least) < least:
         raise typer.BadParameter(f"{text!r}: give numbers of {least} or more")
     return found

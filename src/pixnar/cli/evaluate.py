@@ -11,7 +11,7 @@ import typer
 from pixnar.base.errors import PixnarError
 from pixnar.base.progress import show_progress
 from pixnar.base.storage import check_writable
-from pixnar.cli.common import JsonFile, SearchThreads, SkipBadRows, app, tell_skipped, write_json
+from pixnar.cli.common import STANDARD_OUTPUT, JsonFile, SearchThreads, SkipBadRows, app, tell_skipped, write_json
 from pixnar.cli.search import Beam, FullVocabulary, Sources, ranked_by, refuse
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def evaluate(
     from pixnar.evaluation.spelling import with_spelling
 
     for path in (run_file, qrels_file, json_file):
-        if path is not None:
+        if path is not None and path != STANDARD_OUTPUT:
             check_writable(path)
     perturbation = Perturbation(typos=typos, drop_words=drop_words, shuffle_words=shuffle_words, seed=seed or 0)
     if seed is not None and not perturbation:
@@ -143,7 +143,7 @@ def compare(
     from pixnar.evaluation import compare as measure
     from pixnar.evaluation import read_qrels, read_run
 
-    if json_file is not None:
+    if json_file is not None and json_file != STANDARD_OUTPUT:
         check_writable(json_file)
     if len(set(runs)) < len(runs):
         raise PixnarError("a run is given twice: give each once")

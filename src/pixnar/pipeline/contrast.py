@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from pixnar.base.progress import Progress
 from pixnar.base.workdir import staged
-from pixnar.corpus import Corpus
 from pixnar.evaluation.baselines.bi_encoder import Tuning, fine_tune
 from pixnar.evaluation.baselines.entries import Entries
 from pixnar.evaluation.queries import Queries
@@ -19,7 +21,6 @@ _NO_QUERIES = Queries([], [], [])  # the weights of the last step are kept: the 
 
 def tune_encoder(
     encoder: Encoder,
-    corpus: Corpus,
     inputs: TrainingInputs,
     steps: int,
     folder: Path,
@@ -35,13 +36,15 @@ def tune_encoder(
     """
     if folder.exists():
         return
-    entries, texts = Entries.read(corpus, "docids")
+    docids = list(inputs.docids)
+    offsets = np.searchsorted(inputs.pair_docid, np.arange(len(docids) + 1))
+    entries = Entries(inputs.doc_ids, offsets, inputs.pair_document, docids)
     work = folder.with_name(f"{folder.name}.checkpoints")
     fine_tune(
         encoder,
         inputs,
         entries,
-        texts,
+        docids,
         _NO_QUERIES,
         Tuning(steps=steps, seed=seed, device=device),
         folder=work,
@@ -50,3 +53,4 @@ def tune_encoder(
     )
     with staged(folder) as draft:
         encoder.save(draft)
+    shutil.rmtree(work, ignore_errors=True)

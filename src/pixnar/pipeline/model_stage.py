@@ -44,7 +44,8 @@ from pixnar.train.loop import Trained, pick_device, train
 Floats = NDArray[np.float32]
 
 CONTRAST = "contrast"  # folder of the fine-tuned encoder
-_CONTRAST_STEP = 1.0  # seconds on a core, of MiniLM and short texts
+_CONTRAST_STEP = 1.0  # seconds on a core, of MiniLM and short texts …
+_CONTRAST_STEP_GPU = 0.05  # … and on other devices, a guess
 _MINILM = 11e6  # weights of MiniLM beside its embeddings
 _DOCIDS_PER_STEP, _MOST_STEPS = 250, 800  # of contrast
 _PAIRED = 0.1  # of the documents must have two texts
@@ -71,7 +72,7 @@ class ModelStage:
         settings = self.fit.recipe.model
         encoder = self._encoder(settings.encoder)
         steps, options = self._plan(encoder, data)
-        minutes = options.minutes + steps * _CONTRAST_STEP * _weights(encoder) / _MINILM / 60
+        minutes = options.minutes + steps * self._step_seconds(encoder) / 60
         self.fit.say(
             f"this fit takes {self._estimate(encoder, data, dev, minutes)}; interrupted, the same command resumes it"
         )
@@ -133,10 +134,15 @@ class ModelStage:
         ours = recipe.scoring.score == "composed" and recipe.model.head == "solved"
         if not ours or data.paired_share() < _PAIRED:
             return 0, options
-        seconds = _CONTRAST_STEP * _weights(encoder) / _MINILM
+        seconds = self._step_seconds(encoder)
         steps = contrast_steps(len(data.docids), seconds, options.minutes)
         left = options.minutes and options.minutes - steps * seconds / 60
         return steps, replace(options, minutes=left)
+
+    def _step_seconds(self, encoder: Encoder) -> float:
+        """About how long a step of contrast takes; a rate, not a measurement, so that a resumed fit plans the same."""
+        device = pick_device(self.fit.recipe.train.device)
+        return (_CONTRAST_STEP if device.type == "cpu" else _CONTRAST_STEP_GPU) * _weights(encoder) / _MINILM
 
     def _limited(self, data: TrainingData) -> Train:
         """The recipe's options, with a time limit by the size of the corpus where they have no limit."""
@@ -151,7 +157,6 @@ class ModelStage:
         if self.fit.world.first:
             tune_encoder(
                 encoder,
-                self.fit.corpus,
                 data,
                 steps,
                 folder,
@@ -162,7 +167,9 @@ class ModelStage:
             )
             self.fit.say(f"encoder: fine-tuned by contrast, {steps:,} steps")
         self.fit.world.wait()
-        return self._encoder(folder)
+        tuned = self._encoder(folder)
+        tuned.name = encoder.name  # the folder is removed at the end
+        return tuned
 
     def _estimate(self, encoder: Encoder, data: TrainingData, dev: Queries, minutes: float) -> Estimate:
         """How long the stages from here on take, with so many minutes of training."""
@@ -194,7 +201,7 @@ class ModelStage:
         return encoder
 
     def _features(self, encoder: Encoder, data: TrainingData, dev: Queries) -> FeatureCache:
-        """Vectors of texts; their precision is chosen once, with the encoder as it comes."""
+        """Vectors of texts; their precision is chosen once. Those of a tuned encoder are of no use to other fits."""
         shared = self.fit.cache / "features"
         tuned = (self.fit.work / CONTRAST).exists()
         folder, note = self.fit.work / "features" if tuned else shared, self.fit.work / "vectors.json"

@@ -41,7 +41,7 @@ class Numbering:
     def units(self, numbers: Ints) -> Ints:
         """The units of documents; -1 for one that has come since and has no docid."""
         units = np.full(len(numbers), -1, np.int64)
-        old = numbers < self._count
+        old = (numbers >= 0) & (numbers < self._count)
         units[old] = numbers[old] if self._then is None else self._then[numbers[old]]
         if len(self.later):
             places = np.minimum(np.searchsorted(self._sorted, numbers), len(self.later) - 1)

@@ -66,7 +66,9 @@ class TrainingInputs:
 
     def paired_share(self) -> float:
         """The share of documents that have two texts or more: docids, train queries or passages."""
-        texts = np.bincount(self.names()[1], minlength=len(self.doc_ids))
+        inputs, documents = self.names()
+        misspelt = (inputs >= len(self.docids)) & (self.own_docids(inputs) >= 0)
+        texts = np.bincount(documents[~misspelt], minlength=len(self.doc_ids))
         return float((texts > 1).mean()) if len(texts) else 0.0
 
     def own_docids(self, inputs: Ints) -> Ints:

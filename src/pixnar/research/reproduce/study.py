@@ -30,6 +30,7 @@ from pixnar.vocab.phrases import FIXED_TOKENS
 
 SAME = (
     "train.patience=0",  # every model takes all its steps; the best of its checks on dev is kept
+    "train.contrast=0",  # every model reads with the encoder as it comes
     "train.softmax=sampled",
     "train.dev_queries=300",
     "serve.encoder=fp32",  # as that of dense retrieval
