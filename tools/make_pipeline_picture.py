@@ -27,7 +27,7 @@ SOURCES = {
     OWN: ("words of the query", ORANGE),
     EXPANSION: ("expected phrases", VIOLET),
     DENSE: ("dense vectors of docids", BLUE),
-    TEXT: ("dense vectors of the text", "#6aa6c8"),
+    TEXT: ("vectors of the text", "#6aa6c8"),
     BM25: ("BM25", PALE),
 }
 WIDTH, HEIGHT = 15.0, 8.8
@@ -133,7 +133,7 @@ def _chip(panel: Panel, x: float, down: float, text: str, color: str, **style: A
 
 
 def _query(panel: Panel, index: Index, query: str) -> None:
-    panel.title(1, "query", "normalised, then cut into\nthe encoder's word pieces")
+    panel.title(1, "query", "spelling corrected, then cut into\nthe encoder's word pieces")
     pieces = Tokenizer.from_file(str(index.folder / "encoder" / "tokenizer.json")).encode(query).tokens
     panel.text(panel.box.width / 2, 1.25, f"“{query}”", ha="center", va="center", size=11.5, weight="bold")
     for i, piece in enumerate(pieces[:7]):
