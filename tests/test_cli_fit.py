@@ -38,7 +38,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _with(folder: Path) -> tuple[str | Path, ...]:
-    return (*QUICK, "--encoder", folder / "encoder", "--cache", folder / "cache")
+    return (*QUICK, "--set", "serve.keep_model=true", "--encoder", folder / "encoder", "--cache", folder / "cache")
 
 
 def test_fit_tells_what_it_did(home: Path) -> None:
