@@ -1,19 +1,25 @@
-"""What is kept of a table when it is written anew, whole or in parts: its documents, and their docids."""
+"""Compaction: rewrite a docid table without its removed rows, whole or as parts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pixnar import _native
+from pixnar.base.errors import PixnarError
 from pixnar.base.progress import Progress
 from pixnar.corpus.records import Document
 from pixnar.documents.columns import word_bytes
-from pixnar.documents.documents import Origin
-from pixnar.table.generation import STEP
+from pixnar.documents.documents import Documents, Origin, pack_documents, write_documents
+from pixnar.table.generation import STEP, Generation, write_generation
+from pixnar.table.open import OnDisk
 from pixnar.table.overlay import Overlay
+
+MEMORY = "a table in memory"
 
 
 def document_ids(overlay: Overlay) -> Iterator[str]:
@@ -108,3 +114,52 @@ def _borders(texts: Sequence[bytes], spelled: bool) -> NDArray[np.int64]:
     if not spelled:
         return np.zeros(0, np.int64)
     return np.concatenate([[0], np.cumsum([len(text) for text in texts], dtype=np.int64)]).astype(np.int64)
+
+
+def compacted_in_memory(
+    overlay: Overlay, *, index: bool, threads: int = 0, progress: Progress | None = None
+) -> Generation:
+    """The next generation of a table that has no folder."""
+    kept = still_there(overlay)
+    arrays = kept_docids(overlay, kept, progress).finish(int(kept.sum()), index, threads, progress)
+    made = generation_in_memory(arrays, kept_documents(overlay, kept), kept_origin(overlay, kept))
+    return made._replace(difference=overlay.difference())
+
+
+def write_compacted(
+    disk: OnDisk, overlay: Overlay, *, index: bool, spelled: bool, threads: int = 0, progress: Progress | None = None
+) -> None:
+    """Write the next generation into the folder of a table; nothing stays of one that fails."""
+    generation = disk.manifest.generation + 1
+    try:
+        kept = still_there(overlay)
+        builder = kept_docids(overlay, kept, progress)
+        path = disk.folder.new_file("documents", generation)
+        origin = kept_origin(overlay, kept)
+        count = write_documents(path, kept_documents(overlay, kept), origin=origin, threads=threads, progress=progress)
+        write_generation(
+            disk.folder,
+            generation,
+            builder,
+            count,
+            index=index,
+            spelled=spelled,
+            vocabulary=disk.manifest.files["vocabulary"],
+            meta=disk.manifest.meta,
+            threads=threads,
+            progress=progress,
+            difference=overlay.difference(),
+        )
+    except BaseException:
+        with contextlib.suppress(PixnarError):
+            if disk.folder.manifest() == disk.manifest:
+                disk.folder.discard(generation)
+        raise
+
+
+def generation_in_memory(
+    arrays: dict[str, NDArray[Any]], documents: Iterable[Document], origin: Origin | None = None
+) -> Generation:
+    """A generation that no file holds."""
+    packed = pack_documents(documents, origin=origin, threads=1)
+    return Generation(_native.DocidTable(arrays), Documents(packed, MEMORY), None, MEMORY, {})

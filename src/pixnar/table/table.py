@@ -13,24 +13,26 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from pixnar import _native
 from pixnar.base.errors import PixnarError
 from pixnar.base.progress import Progress
 from pixnar.base.storage import link_or_copy
 from pixnar.corpus.errors import shown
 from pixnar.corpus.records import Document
 from pixnar.documents.columns import word_bytes
-from pixnar.documents.documents import Documents, Origin, pack_documents, write_documents
+from pixnar.documents.documents import write_documents
 from pixnar.table.compaction import (
+    MEMORY,
+    compacted_in_memory,
     document_ids,
+    generation_in_memory,
     kept_docids,
     kept_documents,
-    kept_origin,
     part_origin,
     still_there,
+    write_compacted,
 )
 from pixnar.table.folder import TableFolder
-from pixnar.table.generation import Generation, write_generation
+from pixnar.table.generation import write_generation
 from pixnar.table.journal import START, Change, Position, Tokens
 from pixnar.table.open import OnDisk, read_table, read_vocabulary, settled
 from pixnar.table.overlay import Overlay, table_of
@@ -38,7 +40,6 @@ from pixnar.table.snapshot import Snapshot
 from pixnar.vocab import TargetVocabulary
 
 LONGEST_DOCID = 1 << 16  # tokens
-_MEMORY = "a table in memory"
 
 
 def part_of(doc_id: str, parts: int) -> int:
@@ -86,7 +87,7 @@ class DocidTable:
         number = {doc_id: i for i, doc_id in enumerate(ids)}
         records = [(tokens, number[doc_id]) for tokens, named in docids.items() for doc_id in named]
         arrays = table_of(records, vocab_size, len(ids))
-        return cls(Overlay(_in_memory(arrays, (Document(doc_id, "", "", {}) for doc_id in ids))))
+        return cls(Overlay(generation_in_memory(arrays, (Document(doc_id, "", "", {}) for doc_id in ids))))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> DocidTable:
@@ -298,14 +299,24 @@ class DocidTable:
         """
         with self._change():
             if self._disk is None:
-                self._use(Overlay(self._compacted_in_memory(threads, progress)), None)
+                self._use(
+                    Overlay(compacted_in_memory(self._latest, index=self.indexed, threads=threads, progress=progress)),
+                    None,
+                )
                 return
             folder = self._disk.folder
             with folder.locked():
                 self._catch_up()
                 folder.sweep(self._disk.manifest)
                 if self._disk.position.end > START:
-                    self._write_compacted(self._disk, threads, progress)
+                    write_compacted(
+                        self._disk,
+                        self._latest,
+                        index=self.indexed,
+                        spelled=self.spelled,
+                        threads=threads,
+                        progress=progress,
+                    )
                     self._use(*read_table(folder, verify=False))
 
     def owners(self, parts: int) -> NDArray[np.int64]:
@@ -365,7 +376,7 @@ class DocidTable:
 
     @property
     def _name(self) -> str:
-        return str(self.path or _MEMORY)
+        return str(self.path or MEMORY)
 
     @property
     def _latest(self) -> Overlay:
@@ -451,43 +462,6 @@ class DocidTable:
                     f"{part['number']}: add it there"
                 )
 
-    def _compacted_in_memory(self, threads: int, progress: Progress | None) -> Generation:
-        overlay = self._latest
-        kept = still_there(overlay)
-        builder = kept_docids(overlay, kept, progress)
-        arrays = builder.finish(int(kept.sum()), self.indexed, threads, progress)
-        made = _in_memory(arrays, kept_documents(overlay, kept), kept_origin(overlay, kept))
-        return made._replace(difference=overlay.difference())
-
-    def _write_compacted(self, disk: OnDisk, threads: int, progress: Progress | None) -> None:
-        generation, overlay = disk.manifest.generation + 1, self._latest
-        try:
-            kept = still_there(overlay)
-            builder = kept_docids(overlay, kept, progress)
-            path = disk.folder.new_file("documents", generation)
-            origin = kept_origin(overlay, kept)
-            count = write_documents(
-                path, kept_documents(overlay, kept), origin=origin, threads=threads, progress=progress
-            )
-            write_generation(
-                disk.folder,
-                generation,
-                builder,
-                count,
-                index=self.indexed,
-                spelled=self.spelled,
-                vocabulary=disk.manifest.files["vocabulary"],
-                meta=disk.manifest.meta,
-                threads=threads,
-                progress=progress,
-                difference=overlay.difference(),
-            )
-        except BaseException:
-            with contextlib.suppress(PixnarError):
-                if disk.folder.manifest() == disk.manifest:
-                    disk.folder.discard(generation)
-            raise
-
 
 def _snapshot_of(overlay: Overlay, version: int) -> Snapshot:
     return Snapshot(
@@ -502,13 +476,6 @@ def _snapshot_of(overlay: Overlay, version: int) -> Snapshot:
         records=dict(overlay.records),
         difference=overlay.difference(),
     )
-
-
-def _in_memory(
-    arrays: dict[str, NDArray[Any]], documents: Iterable[Document], origin: Origin | None = None
-) -> Generation:
-    packed = pack_documents(documents, origin=origin, threads=1)
-    return Generation(_native.DocidTable(arrays), Documents(packed, _MEMORY), None, _MEMORY, {})
 
 
 def _tokens(tokens: Iterable[int]) -> Tokens:
