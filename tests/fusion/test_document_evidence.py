@@ -100,21 +100,6 @@ def test_expansion_by_hand() -> None:
         evidence.expansion([len(VOCABULARY)], [1.0])
 
 
-@pytest.mark.parametrize("lookup", [0, 25, 10**9])
-def test_some_documents_only(monkeypatch: pytest.MonkeyPatch, lookup: int) -> None:
-    monkeypatch.setattr("pixnar.fusion.lexical._LOOKUP", lookup)
-    evidence = DocumentEvidence.build(VOCABULARY, TEXTS, 4)
-    expansion = [TOKENS["pizza"], TOKENS["york"]], [1.0, 0.5]
-    chosen = np.array([3, 0, 2])
-    every = evidence.own("hotels for zebras")
-    assert evidence.own("hotels for zebras", chosen).tolist() == every[chosen].tolist()
-    assert evidence.expansion(*expansion, chosen).tolist() == evidence.expansion(*expansion)[chosen].tolist()
-    assert evidence.own("hotels", []).tolist() == []
-    for unit in (-1, 4):
-        with pytest.raises(IndexError, match="units must be in 0 … 3"):
-            evidence.own("hotels", [unit])
-
-
 def test_order_and_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     evidence = DocumentEvidence.build(VOCABULARY, TEXTS, 4)
     monkeypatch.setattr("pixnar.fusion.lexical._BATCH", 2)

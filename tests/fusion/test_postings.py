@@ -37,15 +37,6 @@ def test_scores_are_a_matrix_product(rows: list[tuple[int, int, int]], asked: li
     assert (postings.frequency == (dense > 0).sum(axis=1)).all()
 
 
-@given(rows, asked, st.lists(st.integers(0, UNITS - 1), max_size=9))
-def test_some_units_score_as_all_do(
-    rows: list[tuple[int, int, int]], asked: list[tuple[int, float]], units: list[int]
-) -> None:
-    postings, _ = build(rows)
-    terms, weights = [term for term, _ in asked], [weight for _, weight in asked]
-    assert postings.score_at(terms, weights, units).tolist() == postings.score(terms, weights)[units].tolist()
-
-
 def test_weights_see_merged_counts() -> None:
     seen: list[tuple[int, int, float]] = []
 
@@ -74,8 +65,6 @@ def test_rows_that_do_not_fit_are_refused() -> None:
     postings = Postings.from_counts([0], [0])
     with pytest.raises(IndexError, match="term 1 is not in 0 … 0"):
         postings.score([1])
-    with pytest.raises(IndexError, match="units must be in 0 … 0"):
-        postings.score_at([0], None, [1])
 
 
 @pytest.mark.parametrize("rows", [[], [(0, 1, 2), (4, 6, 1), (0, 0, 1)]])
@@ -130,10 +119,8 @@ def test_damage_that_nobody_looked_for_is_told_when_it_is_met(tmp_path: Path) ->
     assert postings.score([0, 2]).tolist() == [1, 0, 1]
     with pytest.raises(FileFormatError, match=r"p is damaged \(term 1 is in units from 3 on\)"):
         postings.score([1])
-    assert postings.score_at([0, 1, 2], None, [0, 1, 2]).tolist() == [1, 0, 1]
     for wild in (-(2**62), -2, 7, 2**62):
         arrays |= {"offsets": np.array([0, wild, 2, 3], np.int64), "units": np.array([0, 1, 2], np.uint32)}
         write_container(tmp_path / "p", "postings", 1, {"n_units": 3}, arrays)
         postings = Postings.load(tmp_path / "p", verify=False)
         assert len(postings.score([0, 1, 2])) == 3
-        assert len(postings.score_at([0, 1, 2], None, [2])) == 1

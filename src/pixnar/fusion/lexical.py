@@ -30,7 +30,6 @@ Docids = Literal["all", "added", "none"]
 _FILE_KIND, _FILE_VERSION = "evidence", 3
 _BATCH = 20_000
 _START = 0  # the kind of vocabulary tokens that begin a word
-_LOOKUP = 25  # looking up one unit in one list takes as long as adding this many postings
 _NO_WORD, _WORD, _PHRASE = 0, 1, 2  # shapes of tokens
 
 
@@ -144,12 +143,12 @@ class DocumentEvidence:
         weights = self._idf(terms) * np.concatenate([factors[used], other_counts])
         return terms, weights.astype(np.float32)
 
-    def own(self, text: str, units: ArrayLike | None = None) -> Floats:
-        """The score by the query's own words and phrases, of every document or only of `units`."""
-        return self._score(*self.query_terms(text), units)
+    def own(self, text: str) -> Floats:
+        """The score of every document by the query's own words and phrases."""
+        return self._score(*self.query_terms(text))
 
-    def expansion(self, ids: ArrayLike, gains: ArrayLike, units: ArrayLike | None = None) -> Floats:
-        """The score by tokens that a model expects: the sum of gain times weight in the document.
+    def expansion(self, ids: ArrayLike, gains: ArrayLike) -> Floats:
+        """The score of every document by tokens that a model expects: the sum of gain times weight in the document.
 
         A gain says how much likelier the model finds the token than it is anywhere (log P(v|q) − log p(v)); what is
         not above 0 counts nothing.
@@ -157,7 +156,7 @@ class DocumentEvidence:
         terms, factors = np.asarray(ids, np.int64), np.asarray(gains, np.float32)
         if terms.size and not 0 <= terms.min() <= terms.max() < len(self.shapes):
             raise IndexError(f"token ids must be in 0 … {len(self.shapes) - 1}")
-        return self._score(terms[factors > 0], factors[factors > 0], units)
+        return self._score(terms[factors > 0], factors[factors > 0])
 
     def part(self, units: NDArray[np.int64]) -> DocumentEvidence:
         """The same of some documents, given ascending, which are 0, 1, 2 … there: each scores what it scores here."""
@@ -218,19 +217,8 @@ class DocumentEvidence:
         found_in[built] = offsets[terms[built] + 1] - offsets[terms[built]]
         return Whole(self.postings.n_units, found_in).idf(np.arange(len(terms))).astype(np.float32)
 
-    def _score(self, terms: Ints, weights: Floats, units: ArrayLike | None) -> Floats:
-        if self._recounted is not None:
-            column = self._recounted.score(terms, weights)
-            return column if units is None else column[np.asarray(units, np.int64)]
-        if units is None:
-            return self.postings.score(terms, weights)
-        wanted, offsets = np.asarray(units, np.int64), self.postings.offsets
-        work = self.n_units + int((offsets[terms + 1] - offsets[terms]).sum())
-        if work > _LOOKUP * len(terms) * wanted.size:
-            return self.postings.score_at(terms, weights, wanted)
-        if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.n_units:
-            raise IndexError(f"units must be in 0 … {self.n_units - 1}")
-        return self.postings.score(terms, weights)[wanted]
+    def _score(self, terms: Ints, weights: Floats) -> Floats:
+        return (self._recounted or self.postings).score(terms, weights)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to one file, atomically. The vocabulary is not in it."""

@@ -121,22 +121,6 @@ class Postings:
                 raise damaged(self.where, f"term {term} is in units from {self.n_units} on") from error
         return out
 
-    def score_at(self, terms: Sequence[int] | NDArray[Any], term_weights: ArrayLike | None, units: ArrayLike) -> Floats:
-        """``score(terms, term_weights)[units]`` to the bit, without looking at other units."""
-        wanted = np.asarray(units)
-        if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.n_units:
-            raise IndexError(f"units must be in 0 … {self.n_units - 1}")
-        wanted = wanted.astype(np.uint32)
-        out = np.zeros(len(wanted), np.float32)
-        for term, factor in _weighted(terms, term_weights):
-            listed, weights = self.of(term)
-            if not len(listed):
-                continue
-            places = np.minimum(np.searchsorted(listed, wanted), len(listed) - 1)
-            hits = np.flatnonzero(listed[places] == wanted)
-            out[hits] += factor * weights[places[hits]]
-        return out
-
     def part(self, units: NDArray[np.int64]) -> Postings:
         """The same of some units, given ascending, which are 0, 1, 2 … there; every term keeps its list."""
         renumbered = np.full(self.n_units, -1, np.int64)
