@@ -254,13 +254,17 @@ def test_evaluate_with_rows_and_ids_of_all_kinds(home: Path, tmp_path: Path) -> 
 def test_shortlist_sweeps(home: Path) -> None:
     done = pixnar(
         "shortlist", home / "index", home / "corpus", "--m", "4", "--r", "20,40", "--k", "1,2", "--minutes", "0.02",
-        "--plot", home / "sweep.png", "--json", home / "sweep.json",
+        "--learned", "--plot", home / "sweep.png", "--json", home / "sweep.json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     told = json.loads((home / "sweep.json").read_text())
     learned = [row for row in told["rows"] if row["kind"] == "learned"]
     assert {(row["r"], row["k"]) for row in learned} == {(20, 1), (20, 2), (40, 1), (40, 2)}
-    assert all(0 <= row["recall"] <= 1 for row in learned)
+    cells = [row for row in told["rows"] if row["kind"] == "cells of docids"]  # what fit makes for this score
+    assert [row["k"] for row in cells] == [1, 2, 1, 2]
+    assert all(row["size"] <= 2 * 40 + 20 for row in cells)
+    assert all(0 <= row["recall"] <= 1 and row["ms"] > 0 for row in learned + cells)
+    assert told["rows"][0]["recall"] <= told["rows"][1]["recall"]
     assert (home / "sweep.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -103,9 +103,10 @@ def reproduce(
 def shortlist(
     index: IndexPath,
     corpus: Annotated[str, typer.Argument(help="The corpus it was built from: dev judges.")],
-    m: Annotated[Sequence[int], numbers("Numbers of lists to learn, separated by commas; none: by size.")] = (),
-    r: Annotated[Sequence[int], numbers("Lengths of lists to try; none: by the size of the vocabulary.")] = (),
-    k: Annotated[Sequence[int], numbers("Numbers of lists a query takes.")] = (1, 3, 5, 10),
+    m: Annotated[Sequence[int], numbers("Numbers of lists to make, separated by commas; none: by size.")] = (),
+    r: Annotated[Sequence[int], numbers("Lengths of lists to try; none: whole, or by size.")] = (),
+    k: Annotated[Sequence[int], numbers("Numbers of lists a query takes; none: those that fit tries.")] = (),
+    learned: Annotated[bool, typer.Option(help="Composed score: learned lists as in the paper, too.")] = False,
     minutes: Annotated[float, typer.Option(help="Time for learning the lists of each m.")] = 2.0,
     queries: Annotated[int, typer.Option(help="Dev queries to ask.", min=1)] = 300,
     plot: Annotated[Path | None, typer.Option(help="Also draw recall and MRR against size to this PNG.")] = None,
@@ -113,9 +114,10 @@ def shortlist(
 ) -> None:
     """Sweep m, r and k: recall of needed tokens, MRR@10 against the full softmax, mean size of the shortlist.
 
+    With the composed score the lists are cells of docids, as fit makes them; with the other score they are learned.
     The index needs its torch model: fit it with --set serve.keep_model=true.
 
-    [bold]pixnar shortlist INDEX CORPUS --k 1,3,5 --plot shortlist.png[/bold]
+    [bold]pixnar shortlist INDEX CORPUS --m 1024,4096 --plot shortlist.png[/bold]
     """
     from pixnar.pipeline.sweep import sweep_index
 
@@ -126,6 +128,7 @@ def shortlist(
             ms=m,
             rs=r,
             ks=k,
+            learned=learned,
             minutes=minutes,
             queries=queries,
             plot=plot,

@@ -35,9 +35,10 @@ Floats = NDArray[np.float32]
 # Weights of the sources where there is no dev split. docs/LOG.md has measurements, but none of TEXT (vectors of text):
 # its weight is a guess, that of DENSE.
 _WITHOUT_DEV = {DOCID_SCORE: 0.25, OWN: 1.0, EXPANSION: 0.25, DENSE: 0.5, TEXT: 0.5, BM25: 0.5}
-_LISTS = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4)  # that a query may take, as shares of those that come to 5 % of V
+SHARES_OF_LISTS = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4)
+"""How many lists a query may take, as shares of those that come to 5 % of the vocabulary."""
 _MOST_LISTED, _LIST_LOSS = 0.2, 0.01  # share of the vocabulary, and what may be lost of dev MRR@10
-_UNJUDGED = 2  # as in _LISTS, where there is no dev split to ask
+_UNJUDGED = 2  # as in SHARES_OF_LISTS, where there is no dev split to ask
 
 
 class DevChoices:
@@ -124,7 +125,7 @@ class DevChoices:
         few = len(dev)
         full = docid_mrr(ranker.without_shortlist(), [q._replace(tokens=None) for q in queries[:few]], dev.relevant)
         most = _MOST_LISTED * (ranker.scorer.head.count - 1)
-        for k in sorted({min(max(1, round(share * first.k)), len(first.c)) for share in _LISTS}):
+        for k in sorted({min(max(1, round(share * first.k)), len(first.c)) for share in SHARES_OF_LISTS}):
             ranker.shortlist = first.take(k)
             found = ranker.listed(queries)
             size = np.mean([0 if q.tokens is None else len(q.tokens) for q in found[:few]])

@@ -20,6 +20,7 @@ DIRECT = "direct top-K by x_0"
 _DIRECT_SIZES = 8
 KMEANS = "k-means only"
 LEARNED = "learned"
+CELLS = "cells of docids"
 
 
 class Chooser(Protocol):
@@ -73,6 +74,7 @@ def sweep(
     *,
     r: Sequence[int],
     k: Sequence[int],
+    ready: Sequence[tuple[str, Shortlist]] = (),
     direct: Sequence[int] | None = None,
     extra: Sequence[ArrayLike] | None = None,
     quality: Quality | None = None,
@@ -82,18 +84,24 @@ def sweep(
 ) -> list[Row]:
     """A row for each of `vectors` (a kind, e.g. `LEARNED`, and its c [m, d]; several m are several entries), r and k.
 
+    `ready` are shortlists whose lists are made already, such as cells of docids, each with the k to try.
     `needed` are the tokens each query x_0 should find and `extra` those it brings itself. `rows` and `bias` are the
     head's, the end token last. `direct` are the sizes to show the exact top-K at; without it, some the lists came to.
     `quality` measures a shortlist (MRR@10, say), `full` is what scoring every token reaches; `cost` takes its time.
     """
     queries = _Queries(x0, needed, extra, len(rows) - 1)
     found: list[Row] = []
+    for kind, shortlist in ready:
+        row = queries.row(shortlist, kind, len(shortlist.c), shortlist.longest, shortlist.k)
+        found.append(_judged(row, shortlist, quality, full, cost))
+        if progress is not None:
+            progress("sweep of cells", len(found), len(ready))
     for number, (kind, c) in enumerate(vectors):
         for one in _cuts(c, rows, bias, r, k):
             made = (kind, len(c), one.lists.shape[1], one.k)
             found.append(_judged(queries.row(one, *made), one, quality, full, cost))
             if progress is not None:
-                progress("sweep", len(found), (number + 1) * len(r) * len(k))
+                progress("sweep", len(found) - len(ready), (number + 1) * len(r) * len(k))
     for size in _some({round(row.size) for row in found}) if direct is None else sorted(set(direct)):
         exact = Direct(rows, bias, max(1, size))
         found.append(_judged(queries.row(exact, DIRECT, None, None, None), exact, quality, full, None))

@@ -18,13 +18,16 @@ from pixnar.evaluation.queries import read_queries
 from pixnar.index import Index
 from pixnar.index.on_device import model_of
 from pixnar.model.features import FeatureCache
+from pixnar.model.nar import Nar
+from pixnar.pipeline.choices import SHARES_OF_LISTS
 from pixnar.pipeline.run import default_cache
-from pixnar.pipeline.shortlist import examples, standardised
-from pixnar.pipeline.shortlist_sweep import KMEANS, LEARNED, Chooser, Row, sweep, table
+from pixnar.pipeline.shortlist import cells_of_docids, examples, standardised
+from pixnar.pipeline.shortlist_sweep import CELLS, KMEANS, LEARNED, Chooser, Row, sweep, table
 from pixnar.pipeline.shortlist_sweep import plot as draw
 from pixnar.pipeline.tune import docid_mrr
+from pixnar.recipe import ShortlistSettings
 from pixnar.runtime.encoder_folder import FP32
-from pixnar.runtime.shortlist import defaults
+from pixnar.runtime.shortlist import Shortlist, defaults
 from pixnar.train.data import TrainingData
 from pixnar.train.shortlist_learning import Options, learn, start
 
@@ -54,13 +57,18 @@ def sweep_index(
     *,
     ms: Sequence[int] = (),
     rs: Sequence[int] = (),
-    ks: Sequence[int] = (1, 3, 5, 10),
+    ks: Sequence[int] = (),
+    learned: bool = False,
     minutes: float = 2.0,
     queries: int = 300,
     plot: Path | None = None,
     progress: Progress | None = None,
 ) -> Sweep:
-    """Learn lists for every m, cut them to every r and k, and measure each on dev by docids alone."""
+    """Make lists for every m, cut them to every r and k, and measure each on dev by docids alone.
+
+    The lists are those that `fit` makes for the index's score: cells of docids for the composed score, learned ones for
+    the other. With `learned`, an index with a composed score gets learned lists beside its cells, too.
+    """
     opened = Index.load(index, shortlist=False)
     source = open_corpus(corpus)
     dev = read_queries(source, "dev", queries)
@@ -98,12 +106,13 @@ def sweep_index(
             times.append(min(runs))
         return float(np.mean(times))
 
-    x0, targets = examples(model, data, 0)
     composed = ranker.scorer.rule.score == "composed"
+    cells = _cells(model, data, ms, rs, ks, progress) if composed else []
+    x0, targets = examples(model, data, 0)
     head = standardised(model.head, x0) if composed else model.head
     m, r, _ = defaults(len(data.vocabulary), len(x0))
     vectors = []
-    for size in ms or [m]:
+    for size in (ms or [m]) if learned or not composed else ():
         options = Options(m=size, minutes=minutes)
         vectors += [
             (KMEANS, start(x0, options, head)),
@@ -115,7 +124,8 @@ def sweep_index(
         vectors,
         *head.arrays(),
         r=list(rs) or [max(1, r // 4), max(1, r // 2), r],
-        k=list(ks),
+        k=list(ks) or [1, 3, 5, 10],
+        ready=[(CELLS, shortlist) for shortlist in cells],
         extra=[query.own for query in asked],
         quality=quality,
         full=full,
@@ -125,6 +135,20 @@ def sweep_index(
     if plot is not None:
         draw(rows, plot, full)
     return Sweep(rows, full, len(data.vocabulary))
+
+
+def _cells(
+    model: Nar, data: TrainingData, ms: Sequence[int], rs: Sequence[int], ks: Sequence[int], progress: Progress | None
+) -> list[Shortlist]:
+    """Cells of docids for every m, their lists cut to every r (0: whole), for every k, or those that `fit` tries."""
+    found = []
+    for m in ms or [0]:
+        made = cells_of_docids(model, data, ShortlistSettings(m=m), progress=progress)
+        tried = ks or [round(share * made.k) for share in SHARES_OF_LISTS]
+        for r in rs or [0]:
+            cut = made.cut(r, made.k) if r else made
+            found += [cut.take(k) for k in sorted({min(max(1, k), len(made.c)) for k in tried})]
+    return found
 
 
 def _needed(data: TrainingData, relevant: Sequence[set[str]]) -> list[np.ndarray[Any, Any]]:

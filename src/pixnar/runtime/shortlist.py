@@ -128,6 +128,11 @@ class Shortlist:
         """Tokens of a list, on average."""
         return self.lists.size / len(self.c)
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest list."""
+        return self.lists.shape[1] if self.offsets is None else int(np.diff(self.offsets).max(initial=0))
+
     def nearest(self, x0: ArrayLike) -> NDArray[np.int64]:
         """Which k vectors have the largest inner product with x_0, best first; equal ones by their number."""
         found, _ = self._compared.top(np.asarray(x0, dtype=np.float32)[None], self.k)[0]
