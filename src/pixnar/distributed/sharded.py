@@ -18,7 +18,7 @@ from pixnar.search.hits import Tokens
 from pixnar.search.options import SearchKeywords, SearchOptions
 from pixnar.search.ranker import Query, Stopwatch
 from pixnar.search.searcher import named_first
-from pixnar.search.spelling import Neighbour, Speller
+from pixnar.search.spelling import Neighbour
 from pixnar.table.table import part_of
 
 Named = list[tuple[str, Tokens]]
@@ -98,7 +98,7 @@ class Sharded:
         """`index` is the first part, opened as an index; of its docids nothing is read."""
         self.shards, self.index, self.parts = shards, index, parts
         if index.ranker.speller is not None:
-            speller = Speller(index.ranker.speller.lexicon, _AddedWords(parts))
+            speller = index.ranker.speller.with_words(_AddedWords(parts))
             index.searcher.speller = lambda: speller
         self._count = len(shards.parts)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ def open_ranker(
         origin=content["origin"],
         factors=factors,
         encode=encode,
-        speller=Speller(Lexicon.load(where / LEXICON, verify=False)) if (where / LEXICON).exists() else None,
+        speller=_speller(where, content),
     )
     needed = needed_by(ranker.fusion)
     counted = {}
@@ -103,3 +103,11 @@ def open_ranker(
     if warm_up:
         ranker.warm_up()
     return ranker
+
+
+def _speller(where: Path, content: Mapping[str, Any]) -> Speller | None:
+    """What corrects queries, if the index has a lexicon."""
+    path = where / LEXICON
+    if not path.exists():
+        return None
+    return Speller(Lexicon.load(path, verify=False), least=content.get("spelling_least", 1))

@@ -309,6 +309,7 @@ class _Fit(FitContext):
             "expansion": self.recipe.evidence.expansion,
             "nearest": self.report.facts["nearest"],
             "spelling": self.report.facts.get("spelling", {}).get("on", False),
+            "spelling_least": self.report.facts.get("spelling", {}).get("least", 1),
             "slots": model.slots.slots,
             "origin": origin,
             "facts": self.report.facts,

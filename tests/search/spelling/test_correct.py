@@ -54,6 +54,19 @@ def test_a_typo_gives_a_known_word_or_stays(words: list[str], seed: int) -> None
         assert fixed == typed or (COUNTS[fixed] and fixed in near(COUNTS, typed) and typed not in COUNTS)
 
 
+def test_a_final_s_is_no_typo() -> None:
+    assert SPELLER.correct("romes cheaps of hotelss") == "romes cheaps of hotelss"
+    assert SPELLER.correct("romess") == "romess"  # two edits
+    assert SPELLER.correct("rosme") == "rome"  # an s elsewhere is
+
+
+@pytest.mark.parametrize(("least", "wanted"), [(4, "cheap hotels"), (5, "chep hotels"), (6, "chep hotles")])
+def test_rare_words_are_not_corrected_to(least: int, wanted: str) -> None:
+    speller = Speller(SPELLER.lexicon, least=least)
+    assert speller.correct("chep hotles") == wanted
+    assert speller.with_added(["chop"]).correct("chpo hotles").startswith("chop")  # was added, so it is wanted
+
+
 def test_which_word_is_likeliest() -> None:
     lexicon = Lexicon.of({"fish": 3, "dish": 4, "wish": 30, "fist": 3})
     assert Speller(lexicon).correct("vish") == "wish"  # ten times as frequent

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,11 +17,14 @@ from pixnar.evaluation.baselines import build_bm25
 from pixnar.evaluation.queries import read_queries
 from pixnar.index import Index
 from pixnar.index.files import LEXICON
+from pixnar.index.manifest import write_manifest
 from pixnar.pipeline import fit
+from pixnar.pipeline.spelling import decide
 from pixnar.recipe import Recipe, override
 from pixnar.search.options import SearchOptions
 from pixnar.search.spelling import Corrected, Lexicon, Speller
 from pixnar.serve.handlers import Job, answers
+from pixnar.vocab import normalize
 from tests.helpers.fit_corpora import WORDS, settings, write_small
 from tests.helpers.tiny_model import save_encoder
 from tests.test_cli import fails, pixnar
@@ -63,6 +67,35 @@ def test_what_fit_writes_and_measures(home: Path, index: Index) -> None:
     assert json.loads((home / "plain" / "manifest.json").read_text())["spelling"] is False
     assert not (home / "plain" / LEXICON).exists()
     assert json.loads((home / "plain.json").read_text()) is None
+
+
+def test_rare_words_are_left_out_until_clean_queries_keep_their_rank(home: Path, index: Index) -> None:
+    dev = read_queries(open_corpus(home / "corpus"), "dev")
+    said: list[str] = []
+    right = {word for text in dev.texts for word in text.split()}
+
+    def decided(setting: str, frequency: int) -> dict[str, Any]:
+        wrong = Lexicon.of(
+            {f"{word}q": frequency for word in right} | {"zebra": 99}
+        )  # each known word is one edit away
+        return decide(setting, index.ranker, index.encoder, wrong, dev, said.append)
+
+    rare = decided("auto", 4)
+    assert (rare["on"], rare["least"]) == (True, 5)
+    assert rare["dev_mrr10_in_sample"]["clean"]["with"] == rare["dev_mrr10_in_sample"]["clean"]["without"]
+    frequent = decided("auto", 40)
+    assert (frequent["on"], frequent["least"]) == (False, 1)
+    assert frequent["dev_mrr10_in_sample"]["clean"]["with"] < frequent["dev_mrr10_in_sample"]["clean"]["without"]
+    assert decided("on", 40)["on"]
+    assert "corrected to those that occur 5 times or more" in said[0]
+
+
+def test_an_index_corrects_to_words_as_frequent_as_fit_found(home: Path, tmp_path: Path) -> None:
+    Index.load(home / "index").save(tmp_path / "index")
+    content = json.loads((tmp_path / "index/manifest.json").read_text())
+    assert content["spelling_least"] == json.loads((home / "index.json").read_text())["least"]
+    write_manifest(tmp_path / "index", content | {"spelling_least": 10_000})
+    assert Index.load(tmp_path / "index").asked(TYPED) == normalize(TYPED)
 
 
 def test_a_search_corrects_unless_told_otherwise(home: Path, index: Index) -> None:

@@ -29,22 +29,26 @@ class AddedWords(Protocol):
 class Speller:
     """Corrects the words of normalised texts by a lexicon.
 
-    A word is left alone if the lexicon has it, if it is shorter than three characters, if it holds a digit, and if no
-    word of the corpus is one edit away. Among several the most frequent wins; one that a slip of the finger explains
-    (see `is_slip`) counts as if it were seven times as frequent.
+    A word is left alone if the lexicon has it, or has it without a final s, if it is shorter than three characters, if
+    it holds a digit, and if no word that occurs `least` times is one edit away. Among several the most frequent wins;
+    one that a slip of the finger explains (see `is_slip`) counts as if it were seven times as frequent.
 
     >>> speller = Speller(Lexicon.of({"pizza": 3, "in": 9, "rome": 7}))
-    >>> speller.correct("piza in rmoe, 1999")
-    'pizza in rome, 1999'
+    >>> speller.correct("piza in rmoe, 1999"), Speller(speller.lexicon, least=4).correct("piza in rmoe, 1999")
+    ('pizza in rome, 1999', 'piza in rome, 1999')
     """
 
-    def __init__(self, lexicon: Lexicon, added: AddedWords | None = None) -> None:
-        """`added` has words that came later than those of the lexicon."""
-        self.lexicon, self.added = lexicon, added
+    def __init__(self, lexicon: Lexicon, added: AddedWords | None = None, *, least: int = 1) -> None:
+        """`added` has words that came later than those of the lexicon; they need not occur `least` times."""
+        self.lexicon, self.added, self.least = lexicon, added, least
 
     def with_added(self, texts: Iterable[str]) -> Speller:
         """The same with the words of these normalised texts, each counted once, in place of any added before."""
-        return Speller(self.lexicon, Lexicon.of({word: 1 for text in texts for word in words(text)}))
+        return self.with_words(Lexicon.of({word: 1 for text in texts for word in words(text)}))
+
+    def with_words(self, added: AddedWords) -> Speller:
+        """The same with these words in place of any added before."""
+        return Speller(self.lexicon, added, least=self.least)
 
     def correct(self, text: str) -> str:
         """The text with its unknown words replaced; white space, punctuation and all other words stay."""
@@ -54,7 +58,7 @@ class Speller:
             return text
         added = [[]] * len(unknown) if self.added is None else self.added.lookup(unknown)
         fixed = {
-            word: best(word, self.lexicon.near(word) + more)
+            word: best(word, [near for near in self.lexicon.near(word) if near.frequency >= self.least] + more)
             for word, more in zip(unknown, added, strict=True)
             if more is not None
         }
@@ -67,9 +71,13 @@ class Speller:
         may_be_wrong = (
             word
             for word in dict.fromkeys(words)
-            if _SHORTEST <= len(word) <= LONGEST and word not in self.lexicon and not any(map(str.isdigit, word))
+            if _SHORTEST <= len(word) <= LONGEST and not self._known(word) and not any(map(str.isdigit, word))
         )
         return list(islice(may_be_wrong, _MOST))
+
+    def _known(self, word: str) -> bool:
+        """Whether a word is right as it is; a final s makes new words of known ones more often than typos do."""
+        return word in self.lexicon or (word[-1] == "s" and word[:-1] in self.lexicon)
 
 
 def best(word: str, found: Sequence[Neighbour]) -> str:
