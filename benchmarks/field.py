@@ -2,8 +2,9 @@
 
     python -m pixnar.benchmarks.field CORPUS … -o FOLDER --seeds 3 --minutes 2 --json field.json
 
-Everything is selected on dev; test is asked once by each system. Indexes, baselines and figures are kept in FOLDER, so
-an interrupted run resumes, and a run with more corpora or seeds adds to what is there. Fine-tuned dense retrieval gets
+Everything is selected on dev; test is asked once by each system. Indexes and baselines are kept in FOLDER and figures,
+query by query, beside them or in --figures, so an interrupted run resumes, and a run with more corpora or seeds adds to
+what is there. What has figures is not built again, even where FOLDER is gone. Fine-tuned dense retrieval gets
 as many minutes as an index. Queries are asked as they were typed; with --spelling every system is measured once more
 with their spelling corrected by a lexicon of the corpus. p-values are those of paired randomisation tests, corrected by
 Holm for all tests shown.
@@ -11,6 +12,7 @@ Holm for all tests shown.
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -23,7 +25,7 @@ import torch
 import typer
 from rich.console import Console
 
-from pixnar.base.errors import MissingPartError
+from pixnar.base.errors import MissingPartError, PixnarError
 from pixnar.base.storage import atomic_write
 from pixnar.corpus import Corpus, open_corpus
 from pixnar.corpus.perturb import Perturbation
@@ -78,17 +80,48 @@ class _Field:
         console: Console,
         settings: list[str],
         spelling: bool = False,
+        figures: Path | None = None,
     ) -> None:
         self.corpus: Corpus = open_corpus(corpus)
         self.name, self.folder = Path(corpus).name, folder / Path(corpus).name
         self.minutes, self.split, self.queries, self.settings = minutes, split, queries, settings
         self.console, self.spelling = console, spelling
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.path = self.folder / "figures.json"
-        self.rows: dict[str, Row] = json.loads(self.path.read_bytes()) if self.path.exists() else {}
+        self.path = (figures or folder) / f"{self.name}.json.gz"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.rows = self._read()
+
+    @property
+    def _asked_as(self) -> Row:
+        """What figures must agree in to stand in one table."""
+        return {"minutes": self.minutes, "split": self.split, "queries": self.queries, "settings": self.settings}
+
+    def _read(self) -> dict[str, Row]:
+        if not self.path.exists():
+            return {}
+        kept: Row = json.loads(gzip.decompress(self.path.read_bytes()))
+        rows: dict[str, Row] = kept.pop("rows")
+        if kept != self._asked_as:
+            raise PixnarError(
+                f"{self.path} has figures of {kept}, asked for are {self._asked_as}: give other --figures"
+            )
+        return rows
+
+    def _write(self) -> None:
+        content = json.dumps(self._asked_as | {"rows": self.rows}).encode()
+        with atomic_write(self.path) as file:
+            file.write(gzip.compress(content, mtime=0))
+
+    def _has(self, *labels: str) -> bool:
+        """Whether all figures of some systems are there."""
+        forms = ("", SPELLED) if self.spelling else ("",)
+        wanted = [label.partition("|") for label in labels]
+        return all(f"{system}{form}{bar}{seed}" in self.rows for system, bar, seed in wanted for form in forms)
 
     def index(self, seed: int) -> None:
         """An index with the default recipe, by docids alone, without copying, and by all sources."""
+        if self._has(*(f"{label}|{seed}" for label in (GENERATED, DOCIDS, EVERYTHING))):
+            return
         folder = self.folder / f"index-{seed}"
         settings = [f"train.seed={seed}", "serve.keep_model=false", *self.settings]
         if self.minutes:
@@ -101,22 +134,43 @@ class _Field:
     def baselines(self, *, tuned: bool) -> None:
         """BM25, dense retrieval and hybrids of both, each with its settings from dev."""
         cached: dict[str, Any] = {"cache": default_cache(), "precision": "int8"}
-        dense, bm25 = partial(build_dense, self.corpus, **cached), partial(build_bm25, self.corpus)
-        self._baseline("BM25", partial(bm25, over="auto"))
-        self._baseline(DENSE, dense)
-        self._baseline("dense", partial(dense, over="auto"))
-        self._baseline(SAME, partial(build_hybrid, self.corpus, over="docids", **cached))
-        sides: dict[str, Any] = {"dense": self.folder / "dense", "bm25": self.folder / "BM25"}
-        self._baseline(HYBRID, partial(build_hybrid, self.corpus, **sides))
-        self._baseline("hybrid, rank fusion", partial(build_hybrid, self.corpus, fusion=RRF, **sides))
+        dense: Callable[..., Any] = partial(build_dense, self.corpus, **cached)
+        bm25: Callable[..., Any] = partial(build_bm25, self.corpus)
+        tuning = Tuning(minutes=self.minutes or 2.0)
+
+        def over() -> str:
+            """The texts that dev selected for zero-shot dense retrieval."""
+            self._build(self.folder / "dense", lambda: build["dense"](self.folder / "dense"))
+            return str(read_manifest(self.folder / "dense", BASELINE)["options"]["over"])
+
+        def hybrid(side: str, **options: Any) -> Callable[[Path], Any]:
+            """A hybrid of a dense side and BM25, which are built if their figures were there without them."""
+
+            def made(folder: Path) -> None:
+                for name in (side, "BM25"):
+                    self._build(self.folder / name, partial(build[name], self.folder / name))
+                sides: dict[str, Any] = {"dense": self.folder / side, "bm25": self.folder / "BM25"}
+                build_hybrid(self.corpus, folder, **sides, **options)
+
+            return made
+
+        build: dict[str, Callable[[Path], Any]] = {
+            "BM25": partial(bm25, over="auto"),
+            DENSE: dense,
+            "dense": partial(dense, over="auto"),
+            SAME: partial(build_hybrid, self.corpus, over="docids", **cached),
+            HYBRID: hybrid("dense"),
+            "hybrid, rank fusion": hybrid("dense", fusion=RRF),
+        }
         if tuned:
-            tuning = Tuning(minutes=self.minutes or 2.0)
-            over = read_manifest(self.folder / "dense", BASELINE)["options"]["over"]  # as dev selected it
-            self._baseline(TUNED, partial(dense, over=over, tuning=tuning))
-            sides["dense"] = self.folder / TUNED
-            self._baseline("hybrid, fine-tuned dense", partial(build_hybrid, self.corpus, **sides))
+            build[TUNED] = lambda folder: dense(folder, over=over(), tuning=tuning)
+            build["hybrid, fine-tuned dense"] = hybrid(TUNED)
+        for label in build:
+            self._baseline(label, build[label])
 
     def _baseline(self, label: str, build: Callable[[Path], Any]) -> None:
+        if self._has(label):
+            return
         folder = self.folder / label
         try:
             self._build(folder, lambda: build(folder))
@@ -148,18 +202,17 @@ class _Field:
         )
         assert found.unperturbed is not None
         assert found.latency is not None
-        plain = {name: values.tolist() for name, values in found.unperturbed.per_query.items()}
+        plain = {name: values.round(4).tolist() for name, values in found.unperturbed.per_query.items()}
         ranks_by = describe(folder, sources)
         self.rows[label] = {
             "per_query": plain,
-            "typo": found.per_query["MRR@10"].tolist(),
+            "typo": found.per_query["MRR@10"].round(4).tolist(),
             "ranks by": _no_copy(ranks_by) if label.startswith(GENERATED) else ranks_by,
             "ms": found.latency.p50,
             "bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
         }
         self.console.print(f"{self.name}  {label:32} {100 * np.mean(plain['MRR@10']):.2f}")
-        with atomic_write(self.path) as file:
-            file.write(json.dumps(self.rows).encode())
+        self._write()
 
 
 def _without_copy(folder: Path) -> Retriever:
@@ -265,12 +318,13 @@ def main(
     threads: Annotated[int, typer.Option(help="Threads of torch.")] = 1,
     spelling: Annotated[bool, typer.Option(help="Also measure with the spelling of queries corrected.")] = False,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Settings of the recipe.")] = None,
+    figures: Annotated[Path | None, typer.Option(help="Keep figures here, not in FOLDER: to go on elsewhere.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
 ) -> None:
     """Build and measure every system on each corpus, and print the tables."""
     torch.set_num_threads(threads)
     console = Console(width=140)
-    fields = [_Field(one, out, minutes, split, queries, console, settings or [], spelling) for one in corpora]
+    fields = [_Field(one, out, minutes, split, queries, console, settings or [], spelling, figures) for one in corpora]
     for field in fields:
         for seed in range(seeds):
             field.index(seed)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from pixnar.benchmarks import field
 
+from pixnar.base.errors import PixnarError
 from tests.helpers.fit_corpora import write_small
 
 
@@ -69,3 +71,9 @@ def test_the_whole_field(tmp_path: Path) -> None:
     assert set(spelled) == set(rows) | {f"{label}{field.SPELLED}" for label in rows}
     assert {label: spelled[label]["typo"] for label in rows} == {label: row["typo"] for label, row in rows.items()}
     assert spelled[f"BM25{field.SPELLED}"]["typo"] > rows["BM25"]["typo"]
+    shutil.rmtree(tmp_path / "out" / "small")  # figures are enough: nothing is built again
+    field.main([str(tmp_path / "small")], tmp_path / "out", split="dev", json_file=out, spelling=True, **made)
+    assert json.loads(out.read_text())["corpora"]["small"] == spelled
+    assert not list((tmp_path / "out" / "small").iterdir())
+    with pytest.raises(PixnarError, match=r"small.json.gz has figures of .*: give other --figures"):
+        field.main([str(tmp_path / "small")], tmp_path / "out", split="dev", **made | {"queries": 10})
