@@ -1,6 +1,6 @@
-"""fusion: documents or docids come in; BM25, lexical and dense scores of them, and weighted sums of these, go out.
+"""fusion: documents or docids come in; lexical and dense scores of them, and weighted sums of these, go out.
 
-Terms are the tokens of a vocabulary (`Ngrams`) or words (`Bm25`).
+`LexicalIndex` and `DocidVectors` score documents, `Fusion` adds their scores; `Bm25` scores plain texts by words.
 """
 
 from pixnar.fusion.bm25 import Bm25

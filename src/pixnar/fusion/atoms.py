@@ -5,7 +5,12 @@ from __future__ import annotations
 import functools
 import re
 import sys
+from array import array
+from collections.abc import Iterable
 from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pixnar import _native
 
@@ -35,6 +40,27 @@ def words(text: str) -> list[str]:
     ['all', 'star', 'game', '1999']
     """
     return word_pattern(text).findall(text)
+
+
+class WordNumbers(dict[str, int]):
+    """Words by number, in the order they came: a word that has none yet gets the next.
+
+    >>> [row.tolist() for row in WordNumbers().of(["to be or", "not to be"])]
+    [[0, 1, 2, 3, 0, 1], [3, 3]]
+    """
+
+    def __missing__(self, word: str) -> int:
+        self[word] = number = len(self)
+        return number
+
+    def of(self, lines: Iterable[str]) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """The words of normalised texts by number, one text after the other, and how many each text has."""
+        found, lengths = array("I"), array("I")
+        for line in lines:
+            row = words(line)
+            found.extend(map(self.__getitem__, row))
+            lengths.append(len(row))
+        return np.array(found, np.uint32), np.array(lengths, np.uint32)
 
 
 @functools.cache

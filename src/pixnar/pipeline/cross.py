@@ -18,11 +18,11 @@ from pixnar.evaluation.queries import Queries
 from pixnar.fusion.fuse import Fusion
 from pixnar.pipeline.tune import gather, ranked, tune_fusion, with_rule
 from pixnar.scoring import ScoreRule
-from pixnar.search.ranker import BM25, DENSE, TEXT, Candidates, Query, Ranker
+from pixnar.search.ranker import DENSE, TEXT, Candidates, Query, Ranker
 
 Ints = NDArray[np.int64]
 
-OPTIONAL = (DENSE, TEXT, BM25)
+OPTIONAL = (DENSE, TEXT)
 """Sources with a file of their own, which an index may do without; in the order in which that is tried."""
 
 _DEPTH = 100

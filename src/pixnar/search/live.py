@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.documents.columns import word_bytes
-from pixnar.fusion.bm25 import Bm25
 from pixnar.fusion.changed_vectors import ChangedVectors
-from pixnar.fusion.lexical import DocumentEvidence
+from pixnar.fusion.lexical import LexicalIndex
 from pixnar.fusion.recount import Changed
 from pixnar.fusion.vectors import DocidVectors, name_of
 from pixnar.search.spelling import Speller
@@ -35,8 +34,7 @@ class Sources(NamedTuple):
     The speller corrects queries before they are asked; it knows the words of docids that were added.
     """
 
-    evidence: DocumentEvidence | None
-    bm25: Bm25 | None
+    lexical: LexicalIndex | None
     vectors: DocidVectors | ChangedVectors | None
     text: DocidVectors | ChangedVectors | None
     speller: Speller | None = None
@@ -47,15 +45,14 @@ class LiveSources:
 
     def __init__(
         self,
-        evidence: DocumentEvidence | None,
-        bm25: Bm25 | None,
+        lexical: LexicalIndex | None,
         vectors: DocidVectors | None,
         text: DocidVectors | None,
         vocabulary: TargetVocabulary,
         encode: Encode | None,
         speller: Speller | None = None,
     ) -> None:
-        self._evidence, self._bm25, self._vectors, self._text = evidence, bm25, vectors, text
+        self._lexical, self._vectors, self._text = lexical, vectors, text
         self._vocabulary, self._encode, self._speller = vocabulary, encode, speller
         self._encoded: dict[str, Floats] = {}  # the vectors of added docids
         self._before: dict[str, Floats] = {}  # those of the state made before, which may be asked for again
@@ -65,8 +62,7 @@ class LiveSources:
         changed = self._changed(snapshot)
         only_removed = changed._replace(gained=[], lost=[], lost_names=[])  # docids are no text
         return Sources(
-            self._evidence and self._evidence.changed(changed),
-            self._bm25 and self._bm25.changed(changed),
+            self._lexical and self._lexical.changed(changed),
             self._vectors and ChangedVectors(self._vectors, changed, self._gained(changed)),
             self._text and ChangedVectors(self._text, only_removed, self._text.matrix[:0].astype(np.float32)),
             self._speller and self._speller.with_added(text for _, text in changed.gained),

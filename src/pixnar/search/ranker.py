@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.base.errors import FileFormatError
-from pixnar.fusion.bm25 import Bm25
 from pixnar.fusion.fuse import Fusion
-from pixnar.fusion.lexical import DocumentEvidence
+from pixnar.fusion.lexical import LexicalIndex
 from pixnar.fusion.ngrams import Ngrams
 from pixnar.fusion.ranking import best
 from pixnar.fusion.vectors import NO_DOCID, DocidVectors
@@ -41,7 +40,7 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 _AT_ONCE = 16  # items of each thread
-DOCIDS, OWN, EXPANSION, DENSE, TEXT, BM25 = "docids", "own", "expansion", "dense", "text", "bm25"
+DOCIDS, LEXICAL, EXPANSION, DENSE, TEXT = "docids", "lexical", "expansion", "dense", "text"
 
 
 class Query(NamedTuple):
@@ -139,9 +138,9 @@ class Stopwatch:
 
 
 def needed_by(fusion: Fusion | None) -> set[str]:
-    """The sources that a fusion cannot do without: OWN for the evidence, whatever it is asked for, and the others."""
+    """The sources that a fusion cannot do without: LEXICAL also where the lexical index only expands, and vectors."""
     weights = set() if fusion is None else set(fusion.weights)
-    return (weights & {BM25, DENSE, TEXT}) | ({OWN} if weights & {OWN, EXPANSION} else set())
+    return (weights & {DENSE, TEXT}) | ({LEXICAL} if weights & {LEXICAL, EXPANSION} else set())
 
 
 def factors_of(scorer: QueryScorer, table: DocidTable) -> DocidFactors:
@@ -162,9 +161,8 @@ class Ranker:
     scorer: QueryScorer
     ngrams: Ngrams
     shortlist: Shortlist | None = None
-    evidence: DocumentEvidence | None = None
+    lexical: LexicalIndex | None = None
     vectors: DocidVectors | None = None
-    bm25: Bm25 | None = None
     text: DocidVectors | None = None
     fusion: Fusion | None = None
     depth: int = 200
@@ -193,8 +191,7 @@ class Ranker:
     def drop_unweighted(self) -> None:
         """Leave out what the fusion gives no weight, as a search of the index does."""
         needed = needed_by(self.fusion)
-        self.evidence = self.evidence if OWN in needed else None
-        self.bm25 = self.bm25 if BM25 in needed else None
+        self.lexical = self.lexical if LEXICAL in needed else None
         self.vectors = self.vectors if DENSE in needed else None
         self.text = self.text if TEXT in needed else None
 
@@ -209,7 +206,7 @@ class Ranker:
         Two states are kept: searches go on with the old one, without waiting, while the new one is made.
         """
         self.check_origin(snapshot)
-        built, difference = (self.evidence, self.bm25, self.vectors, self.text), snapshot.difference
+        built, difference = (self.lexical, self.vectors, self.text), snapshot.difference
         if not difference:
             return Sources(*built, self.speller)
         for known, sources in self._ready:
@@ -227,7 +224,7 @@ class Ranker:
 
     def check_origin(self, snapshot: Snapshot) -> None:
         """Raise if a docid table was built of other documents than the sources were."""
-        counting = any(source is not None for source in (self.evidence, self.bm25, self.vectors, self.text))
+        counting = any(source is not None for source in (self.lexical, self.vectors, self.text))
         if counting and snapshot.documents.origin.ids != self.origin:
             raise FileFormatError(
                 f"{self.table.path or 'the docid table'} was built again with documents that the other files lack: "
@@ -330,7 +327,7 @@ class Ranker:
     def expanded(self, query: Query) -> Expanded | None:
         """What the model expects in a good document, if that is asked for."""
         weights = None if self.fusion is None else self.fusion.weights
-        if self.evidence is None or not self.expansion or (weights is not None and EXPANSION not in weights):
+        if self.lexical is None or not self.expansion or (weights is not None and EXPANSION not in weights):
             return None
         return Expanded(*self.scorer.expansion(query.x, self.expansion, query.tokens))
 
@@ -357,7 +354,7 @@ class Ranker:
         tops = {name: _top(column, depth) for name, column in whole.items()}
         units = numbering.units(numbers)
         missing = np.setdiff1d(np.concatenate([units[:0], *(top.units for top in tops.values())]), units)
-        lap("evidence")
+        lap("sources")
         if len(missing):
             decoded.append(search.among(numbering.numbers(missing)))
             numbers = np.concatenate([numbers, decoded[1].documents])
@@ -371,7 +368,7 @@ class Ranker:
                 columns[name] = np.where(near == NO_DOCID, np.float32(np.nan), near)  # it says nothing of these
         order = np.argsort(snapshot.id_keys(numbers))  # equals go by id
         columns = {name: column[order] for name, column in columns.items()}
-        lap("evidence")
+        lap("sources")
         return Candidates(numbers[order], columns, decoded, order, tops)
 
     def search(self, queries: Sequence[Query], options: SearchOptions = ANYTHING) -> list[list[DocumentHit]]:
@@ -415,12 +412,10 @@ class Ranker:
 def _whole_columns(sources: Sources, query: Query, expanded: Expanded | None, nearest: bool) -> dict[str, Floats]:
     """Scores of all documents by each source beside the docid scores, by vectors only if the `nearest` are wanted."""
     columns = {}
-    if sources.evidence is not None:
-        columns[OWN] = sources.evidence.own(query.text)
+    if sources.lexical is not None:
+        columns[LEXICAL] = sources.lexical.score(query.text)
         if expanded is not None:
-            columns[EXPANSION] = sources.evidence.expansion(*expanded)
-    if sources.bm25 is not None:
-        columns[BM25] = sources.bm25.documents(query.text)
+            columns[EXPANSION] = sources.lexical.expansion(*expanded)
     for name, vectors in ((DENSE, sources.vectors), (TEXT, sources.text)):
         if vectors is not None and nearest:
             columns[name] = vectors.every(query.pooled)

@@ -1,6 +1,6 @@
 """The searcher: from the text of a query to hits, through the stages that every search goes through.
 
-The stages: spelling, tokenise, encode, shortlist, score, decode, evidence, fuse, map.
+The stages: spelling, tokenise, encode, shortlist, score, decode, sources, fuse, map.
 """
 
 from __future__ import annotations

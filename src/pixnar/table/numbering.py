@@ -16,7 +16,7 @@ class Numbering:
     """The documents of one state of a table: from their numbers to their units, and back.
 
     A table numbers documents in the order they came, and they are these integers all the way through a search; ids are
-    looked up for the hits alone. Evidence, BM25 and vectors are written once, by the numbers of the table as it was
+    looked up for the hits alone. The lexical index and vectors are written once, by the numbers of the table as it was
     built: the *units*. Numbers and units differ only after a change. Compaction takes removed documents out, so that
     others move up; and documents that came later have units behind all others, in the order of their ids, however the
     table came to hold them. What is known of that are two small arrays here, made once for each state of a table, and
