@@ -32,8 +32,7 @@ from pixnar.documents.documents import write_documents
 from pixnar.evaluation.environment import environment, resident_mb
 from pixnar.fusion.fuse import Fusion
 from pixnar.fusion.lexical import LexicalIndex
-from pixnar.fusion.postings import Postings
-from pixnar.fusion.recount import Lengths
+from pixnar.fusion.postings import Lengths, Postings
 from pixnar.index import Index, manifest
 from pixnar.index.files import DOCIDS, ENCODER, HEAD, LEXICAL_FILE, PRIORS, SHORTLIST, write_priors
 from pixnar.index.opening import open_ranker

@@ -33,7 +33,7 @@ from pixnar.evaluation.metrics import reciprocal_ranks, summary
 from pixnar.evaluation.queries import Queries, read_queries
 from pixnar.evaluation.significance import paired_difference
 from pixnar.fusion.lexical import LexicalIndex
-from pixnar.fusion.ngrams import Ngrams
+from pixnar.fusion.terms import Ngrams
 from pixnar.fusion.vectors import DocidVectors
 from pixnar.model.build import build_model, calibrate
 from pixnar.model.encoder import MINILM, Encoder, place_of

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pixnar.fusion.atoms import words
-from pixnar.fusion.changed_vectors import ChangedVectors
 from pixnar.fusion.lexical import LexicalIndex
-from pixnar.fusion.recount import Changed
-from pixnar.fusion.vectors import DocidVectors, name_of
+from pixnar.fusion.postings import Changed
+from pixnar.fusion.terms import words
+from pixnar.fusion.vectors import ChangedVectors, DocidVectors, name_of
 from pixnar.vocab import normalize
 
 from .test_lexical import TEXT, VOCABULARY, spans

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from pixnar.base.errors import FileFormatError
 from pixnar.base.storage import write_container
 from pixnar.fusion import Bm25
-from pixnar.fusion.atoms import words
 from pixnar.fusion.lexical import LexicalIndex
+from pixnar.fusion.terms import words
 from pixnar.vocab import Token, Vocabulary, normalize
 
 PHRASES = ["new", "york", "hotels", "pizza", "é", "new york", "new york hotels", "hotels, new", "é bar", "cheap hotels"]

@@ -24,7 +24,7 @@ from pixnar.recipe import Recipe, override
 from pixnar.search.live import Encode, Floats, LiveSources, Sources
 from pixnar.search.ranker import DENSE, DOCIDS, EXPANSION, LEXICAL, TEXT
 from pixnar.table import build_table
-from pixnar.table.difference import Difference
+from pixnar.table.journal import Difference
 from pixnar.table.snapshot import Snapshot
 from tests.helpers.fit_corpora import WORDS, settings, write_small
 from tests.helpers.tiny_model import save_encoder

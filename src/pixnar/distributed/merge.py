@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.documents.columns import word_bytes
-from pixnar.fusion.fuse import Fusion
-from pixnar.fusion.ranking import best
+from pixnar.fusion.fuse import Fusion, best
 from pixnar.search import DocumentHit
 from pixnar.search.hits import Tokens
 from pixnar.search.ranker import DOCIDS, Floats, Top

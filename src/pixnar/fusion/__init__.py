@@ -4,9 +4,8 @@
 """
 
 from pixnar.fusion.bm25 import Bm25
-from pixnar.fusion.ngrams import Ngrams, TokenCounts
+from pixnar.fusion.fuse import best
 from pixnar.fusion.postings import Postings
-from pixnar.fusion.ranking import best, best_of_groups
-from pixnar.fusion.stop_words import STOP_WORDS
+from pixnar.fusion.terms import STOP_WORDS, Ngrams, TokenCounts
 
-__all__ = ["STOP_WORDS", "Bm25", "Ngrams", "Postings", "TokenCounts", "best", "best_of_groups"]
+__all__ = ["STOP_WORDS", "Bm25", "Ngrams", "Postings", "TokenCounts", "best"]

@@ -14,9 +14,8 @@ from pixnar.base.errors import FileFormatError
 from pixnar.base.normalize import normalize, normalize_lines
 from pixnar.base.storage import read_container, write_container
 from pixnar.base.strings import SortedStrings
-from pixnar.fusion.atoms import WordNumbers, words
-from pixnar.fusion.postings import Floats, Postings, Weight, Whole
-from pixnar.fusion.recount import Lengths
+from pixnar.fusion.postings import Floats, Lengths, Postings, Weight, Whole
+from pixnar.fusion.terms import WordNumbers, words
 
 _FILE_KIND, _FILE_VERSION = "bm25", 3
 _BATCH = 20_000

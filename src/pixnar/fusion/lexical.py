@@ -15,10 +15,8 @@ from pixnar.base.errors import FileFormatError
 from pixnar.base.normalize import normalize_lines
 from pixnar.base.storage import read_container, write_container
 from pixnar.base.strings import SortedStrings
-from pixnar.fusion.atoms import WordNumbers, words
-from pixnar.fusion.ngrams import Ngrams
-from pixnar.fusion.postings import Floats, Postings, Weight, Whole
-from pixnar.fusion.recount import Changed, Lengths, Recounted, Rows
+from pixnar.fusion.postings import Changed, Floats, Lengths, Postings, Recounted, Rows, Weight, Whole
+from pixnar.fusion.terms import Ngrams, WordNumbers, words
 from pixnar.vocab import TargetVocabulary, Vocabulary, normalize
 
 Ints = NDArray[np.int64]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pixnar.base.errors import FileFormatError
 from pixnar.fusion.fuse import Fusion
 from pixnar.fusion.lexical import LexicalIndex
-from pixnar.fusion.ngrams import Ngrams
+from pixnar.fusion.terms import Ngrams
 from pixnar.fusion.vectors import DocidVectors
 from pixnar.index.files import (
     FACTORS,

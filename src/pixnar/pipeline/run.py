@@ -20,7 +20,7 @@ from pixnar.corpus.held_out import DEV, hold_out
 from pixnar.docid_generation import DocidOptions, make_docids
 from pixnar.evaluation.queries import Queries, read_queries
 from pixnar.fusion.fuse import Fusion
-from pixnar.fusion.ngrams import Ngrams
+from pixnar.fusion.terms import Ngrams
 from pixnar.index.files import (
     DOCIDS,
     ENCODER,

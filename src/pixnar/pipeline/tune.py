@@ -11,8 +11,7 @@ from pixnar.base.progress import Progress
 from pixnar.evaluation.metrics import reciprocal_ranks
 from pixnar.evaluation.queries import Queries
 from pixnar.fusion.fuse import Candidates as Table
-from pixnar.fusion.fuse import Fusion, choose, without_dev
-from pixnar.fusion.ranking import best
+from pixnar.fusion.fuse import Fusion, best, choose, without_dev
 from pixnar.scoring import ScoreRule
 from pixnar.search import SlotScores
 from pixnar.search.ranker import Candidates, Query, Ranker

@@ -15,7 +15,7 @@ from pixnar import _native
 from pixnar.documents import Filter
 from pixnar.runtime.factors import DocidFactors
 from pixnar.search.hits import DocidHit, DocumentHit, Order, Tokens
-from pixnar.search.scores import SlotScores, as_floats
+from pixnar.search.query import SlotScores, as_floats
 from pixnar.table import DocidTable
 from pixnar.table.overlay import Bits
 from pixnar.table.snapshot import Snapshot

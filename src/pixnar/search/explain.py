@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pixnar.fusion.ranking import best
+from pixnar.fusion.fuse import best
 from pixnar.search import Hit
 from pixnar.search.options import SearchOptions
 from pixnar.search.ranker import DOCIDS, Candidates, Query, Ranker, Stopwatch

@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.documents.columns import word_bytes
-from pixnar.fusion.changed_vectors import ChangedVectors
 from pixnar.fusion.lexical import LexicalIndex
-from pixnar.fusion.recount import Changed
-from pixnar.fusion.vectors import DocidVectors, name_of
+from pixnar.fusion.postings import Changed
+from pixnar.fusion.vectors import ChangedVectors, DocidVectors, name_of
 from pixnar.search.spelling import Speller
-from pixnar.table.difference import Docids
+from pixnar.table.journal import Docids
 from pixnar.table.snapshot import Snapshot
 from pixnar.vocab import TargetVocabulary, normalize
 

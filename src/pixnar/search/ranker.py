@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.base.errors import FileFormatError
-from pixnar.fusion.fuse import Fusion
+from pixnar.fusion.fuse import Fusion, best
 from pixnar.fusion.lexical import LexicalIndex
-from pixnar.fusion.ngrams import Ngrams
-from pixnar.fusion.ranking import best
+from pixnar.fusion.terms import Ngrams
 from pixnar.fusion.vectors import NO_DOCID, DocidVectors
 from pixnar.runtime import HeadRows
 from pixnar.runtime.factors import DocidFactors
@@ -30,7 +29,7 @@ from pixnar.search.options import ANYTHING, SearchOptions
 from pixnar.search.query import ArrayHead, QueryScorer
 from pixnar.search.spelling import Speller
 from pixnar.table import DocidTable
-from pixnar.table.difference import Difference
+from pixnar.table.journal import Difference
 from pixnar.table.snapshot import Snapshot
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from pixnar.base.errors import PixnarError
 from pixnar.runtime import CachedEncoder, QueryEncoder, TextEncoder
 from pixnar.search.hits import DocumentHit, Hit
 from pixnar.search.options import ANYTHING, SearchOptions
+from pixnar.search.query import SlotScores
 from pixnar.search.ranker import Query, Ranker, Stopwatch
-from pixnar.search.scores import SlotScores
 from pixnar.search.spelling import LEXICON, Speller
 from pixnar.vocab import normalize
 

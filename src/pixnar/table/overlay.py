@@ -16,9 +16,8 @@ from pixnar.base.errors import PixnarError
 from pixnar.base.strings import damaged
 from pixnar.corpus.records import Document
 from pixnar.documents.columns import word_bytes
-from pixnar.table.difference import Difference, Docids
 from pixnar.table.generation import Generation
-from pixnar.table.journal import Change, Tokens
+from pixnar.table.journal import Change, Difference, Docids, Tokens
 
 Bits = NDArray[np.uint64]
 

@@ -18,7 +18,7 @@ from pixnar.distributed.shard_server import ShardRequest, ShardServer
 from pixnar.distributed.shards import change
 from pixnar.fusion.fuse import Fusion
 from pixnar.fusion.lexical import LexicalIndex
-from pixnar.fusion.ngrams import Ngrams
+from pixnar.fusion.terms import Ngrams
 from pixnar.fusion.vectors import DocidVectors, name_of
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search import DocumentHit, SlotScores
