@@ -64,8 +64,8 @@ def merged(parts: Sequence[ShardCandidates], k: int, fusion: Fusion | None, dept
     columns: dict[str, Floats] = {DOCIDS: scores[order].astype(np.float32)}
     for name in parts[0].columns if parts else ():
         columns[name] = np.concatenate([part.columns[name] for part in parts])[order]
-    fused = fusion.scores(columns)
-    return [DocumentHit(doc_ids[order[i]], float(fused[i]), tokens[order[i]]) for i in best(fused, k).tolist()]
+    top, fused = fusion.best(columns, k)
+    return [DocumentHit(doc_ids[order[i]], float(fused[i]), tokens[order[i]]) for i in top.tolist()]
 
 
 def _numbered(parts: Sequence[ShardCandidates]) -> list[ShardCandidates]:

@@ -68,6 +68,11 @@ class Fusion:
             out += added
         return out
 
+    def best(self, columns: Mapping[str, ArrayLike], k: int) -> tuple[Ints, Floats]:
+        """The k best of one query's candidates, best first, and the fused scores of all."""
+        scores = self.scores(columns)
+        return best(scores, k), scores
+
     def parts(self, columns: Mapping[str, ArrayLike]) -> dict[str, tuple[Floats, Floats]]:
         """Of each source its values, the lowest where it says nothing, and what they add to the score."""
         missing = self.weights.keys() - columns.keys()

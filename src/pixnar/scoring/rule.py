@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -48,7 +49,7 @@ class ScoreRule:
         if wrong:
             raise PixnarError(f"scoring: {wrong}")
 
-    @property
+    @cached_property
     def length_power(self) -> float:
         """The power of its length that a docid's sum is divided by; factors of docids take the place of such a rule."""
         return 0.0 if self.score == "composed" else self.length_norm

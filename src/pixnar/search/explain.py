@@ -62,7 +62,7 @@ def _hits(
     """
     place = {} if found is None else {doc_id: i for i, doc_id in enumerate(found.doc_ids)}
     added = [] if found is None else contributions(searcher.ranker, found)
-    equal = set(searcher.named(query))
+    equal = set(searcher.ranker.table.look_up(query.text)[1])
     told = []
     for hit in hits:
         docids, document = sums.document(hit.id)

@@ -206,7 +206,7 @@ class Ranker:
         """
         self.check_origin(snapshot)
         built, difference = (self.lexical, self.vectors, self.text), snapshot.difference
-        if not difference:
+        if not snapshot.changed:
             return Sources(*built, self.speller)
         for known, sources in self._ready:
             if known is difference:
@@ -351,13 +351,13 @@ class Ranker:
         sources, numbering = self.sources(snapshot), snapshot.numbering
         whole = _whole_columns(sources, query, (expanded or self.expanded)(query), self.nearest)
         tops = {name: _top(column, depth) for name, column in whole.items()}
-        units = numbering.units(numbers)
-        missing = np.setdiff1d(np.concatenate([units[:0], *(top.units for top in tops.values())]), units)
+        leading = np.concatenate([np.zeros(0, np.int64), *(top.units for top in tops.values())])
+        missing = np.setdiff1d(numbering.numbers(leading), numbers)
         lap("sources")
         if len(missing):
-            decoded.append(search.among(numbering.numbers(missing)))
+            decoded.append(search.among(missing))
             numbers = np.concatenate([numbers, decoded[1].documents])
-            units = numbering.units(numbers)
+        units = numbering.units(numbers)
         lap("decode")
         columns = {DOCIDS: np.concatenate([run.scores for run in decoded]).astype(np.float32)}
         columns |= {name: column[units] for name, column in whole.items()}
@@ -391,8 +391,7 @@ class Ranker:
             lap("decode")
             return hits
         found = self.candidates(query, scores, max(self.depth, k), options, lap)
-        fused = self.fusion.scores(found.columns)
-        hits = found.hits(best(fused, k), fused)
+        hits = found.hits(*self.fusion.best(found.columns, k))
         lap("fuse")
         return hits
 

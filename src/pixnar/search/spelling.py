@@ -207,12 +207,10 @@ class Speller:
 
     def _unknown(self, words: Sequence[str]) -> list[str]:
         """The distinct words that may have to be corrected, the first few of them."""
-        may_be_wrong = (
-            word
-            for word in dict.fromkeys(words)
-            if _SHORTEST <= len(word) <= LONGEST and word not in self.lexicon and not any(map(str.isdigit, word))
-        )
-        return list(islice(may_be_wrong, _MOST))
+        listed = [word for word in dict.fromkeys(words) if _SHORTEST <= len(word) <= LONGEST]
+        numbers = self.lexicon.table.numbers(listed).tolist()
+        unknown = (word for word, number in zip(listed, numbers, strict=True) if number < 0)
+        return list(islice((word for word in unknown if not any(map(str.isdigit, word))), _MOST))
 
 
 def best(word: str, found: Sequence[Neighbour]) -> str:

@@ -96,6 +96,7 @@ class Snapshot:
     gone: frozenset[int]  # numbers of removed documents
     records: Mapping[int, Document]  # of documents that are new or were described anew
     difference: Difference  # from the table that was built
+    changed: bool  # whether there is any
 
     def __iter__(self) -> Iterator[tuple[Tokens, list[str]]]:
         """Every docid with the sorted ids of its documents: by length, then by tokens."""
@@ -118,7 +119,7 @@ class Snapshot:
 
     def doc_ids(self, numbers: Sequence[int] | Ints) -> list[str]:
         """The ids of documents by their numbers."""
-        old = len(self.documents)
+        old = self.documents.count
         known = iter(self.documents.doc_ids([n for n in numbers if n < old]))
         return [next(known) if n < old else self.new[n - old] for n in numbers]
 
@@ -133,11 +134,11 @@ class Snapshot:
 
     def id_keys(self, numbers: Ints) -> Bits:
         """What sorts documents by their ids, as the native core does."""
-        old = numbers < len(self.documents)
+        old = numbers < self.documents.count
         keys = np.empty(len(numbers), np.uint64)
         keys[old] = (self.documents.rank[numbers[old]].astype(np.uint64) + np.uint64(1)) << np.uint64(32)
         if self.added is not None:
-            keys[~old] = self.added.keys[numbers[~old] - len(self.documents)]
+            keys[~old] = self.added.keys[numbers[~old] - self.documents.count]
         return keys
 
     def allowed(
@@ -166,7 +167,7 @@ class Snapshot:
 
     def only(self, numbers: Ints, allowed: Bits | None) -> Bits:
         """A bit for each of some documents, given by number, that is among those allowed."""
-        mask = np.zeros(len(self.documents) + len(self.new), np.bool_)
+        mask = np.zeros(self.documents.count + len(self.new), np.bool_)
         mask[numbers[numbers >= 0]] = True
         bits = _bits(mask)
         return bits if allowed is None else bits & allowed
