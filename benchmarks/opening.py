@@ -30,7 +30,8 @@ from pixnar.cli.common import JsonFile, number, write_json
 from pixnar.corpus import Document
 from pixnar.documents.documents import write_documents
 from pixnar.evaluation.environment import environment, resident_mb
-from pixnar.fusion.fuse import Fusion
+from pixnar.fusion.fuse import DOCIDS as DOCID_SCORE
+from pixnar.fusion.fuse import EXPANSION, LEXICAL, Fusion
 from pixnar.fusion.lexical import LexicalIndex
 from pixnar.fusion.postings import Lengths, Postings
 from pixnar.index import Index, manifest
@@ -41,8 +42,7 @@ from pixnar.runtime.encoder_folder import read_note
 from pixnar.runtime.shortlist import PAPER, Shortlist
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search.query import QueryScorer
-from pixnar.search.ranker import DOCIDS as DOCID_SCORE
-from pixnar.search.ranker import EXPANSION, LEXICAL, Ranker
+from pixnar.search.ranker import Ranker
 from pixnar.table import DocidTable
 from pixnar.table.folder import TableFolder
 from pixnar.table.generation import write_generation

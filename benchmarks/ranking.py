@@ -32,6 +32,7 @@ from pixnar.evaluation.environment import environment
 from pixnar.evaluation.metrics import reciprocal_ranks, summary
 from pixnar.evaluation.queries import Queries, read_queries
 from pixnar.evaluation.significance import paired_difference
+from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL
 from pixnar.fusion.lexical import LexicalIndex
 from pixnar.fusion.terms import Ngrams
 from pixnar.fusion.vectors import DocidVectors
@@ -47,7 +48,7 @@ from pixnar.pipeline.tune import RuleTuner, docid_mrr
 from pixnar.recipe import Recipe, Train
 from pixnar.recipe import ShortlistSettings as ShortlistWish
 from pixnar.scoring import PAPER_RULE, Priors, ScoreRule
-from pixnar.search.ranker import DENSE, DOCIDS, EXPANSION, LEXICAL, Query, Ranker
+from pixnar.search.ranker import Query, Ranker
 from pixnar.table import build_table
 from pixnar.train.data import TrainingData
 from pixnar.train.loop import train

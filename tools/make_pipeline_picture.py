@@ -17,8 +17,8 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.transforms import Bbox
 from tokenizers import Tokenizer
 
+from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL, TEXT
 from pixnar.index import Index
-from pixnar.search.ranker import DENSE, DOCIDS, EXPANSION, LEXICAL, TEXT
 
 INK, PALE, BLUE, ORANGE, GREEN, VIOLET = "#222222", "#8a8a8a", "#3b6ea8", "#b8643c", "#4c8c4a", "#8a5a9e"
 PANEL, LINE = "#f6f5f2", "#d9d6ce"

@@ -13,14 +13,13 @@ import xxhash
 
 from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.corpus import Document
-from pixnar.fusion.fuse import Fusion
+from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL, Fusion
 from pixnar.fusion.lexical import LexicalIndex
 from pixnar.index import Hit, Index
 from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
 from pixnar.runtime.shortlist import Shortlist
 from pixnar.search.options import SearchOptions
-from pixnar.search.ranker import DENSE, DOCIDS, EXPANSION, LEXICAL
 from pixnar.table import DocidTable
 from pixnar.vocab import normalize
 from tests.helpers.fit_corpora import COUNTRIES, WORDS, settings, write_small

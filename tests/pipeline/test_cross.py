@@ -10,10 +10,11 @@ import pytest
 
 from pixnar.corpus import Document
 from pixnar.evaluation.queries import Queries
+from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL, TEXT
 from pixnar.pipeline.cross import CrossValidation, folds
 from pixnar.pipeline.sources import pieces_of, unused
 from pixnar.scoring import ScoreRule
-from pixnar.search.ranker import DENSE, DOCIDS, EXPANSION, LEXICAL, TEXT, Candidates
+from pixnar.search.ranker import Candidates
 
 QUERIES, DOCUMENTS = 60, 30
 IDS = [f"d{i:02}" for i in range(DOCUMENTS)]

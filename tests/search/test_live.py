@@ -17,12 +17,11 @@ import numpy as np
 import pytest
 
 from pixnar.base.errors import FileFormatError
-from pixnar.fusion.fuse import Fusion
+from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL, TEXT, Fusion
 from pixnar.index import Hit, Index
 from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
-from pixnar.search.live import Encode, Floats, LiveSources, Sources
-from pixnar.search.ranker import DENSE, DOCIDS, EXPANSION, LEXICAL, TEXT
+from pixnar.search.live import Encode, Floats, Live, LiveSources
 from pixnar.table import build_table
 from pixnar.table.journal import Difference
 from pixnar.table.snapshot import Snapshot
@@ -205,7 +204,7 @@ def test_sources_of_two_states_are_kept(home: Path, tmp_path: Path, monkeypatch:
     made: list[Difference] = []
     after = LiveSources.after
 
-    def counted(live: LiveSources, snapshot: Snapshot) -> Sources:
+    def counted(live: LiveSources, snapshot: Snapshot) -> Live:
         made.append(snapshot.difference)
         return after(live, snapshot)
 
@@ -216,11 +215,11 @@ def test_sources_of_two_states_are_kept(home: Path, tmp_path: Path, monkeypatch:
     index.table.add("new", [ADDED])
     new = index.table.snapshot()
     assert made == [old.difference, new.difference]
-    first, second = index.ranker.sources(old), index.ranker.sources(new)
-    assert (index.ranker.sources(old), index.ranker.sources(new)) == (first, second)
+    first, second = index.ranker.live(old), index.ranker.live(new)
+    assert (index.ranker.live(old), index.ranker.live(new)) == (first, second)
     index.table.compact()
     assert index.table.snapshot().difference is not new.difference
-    assert index.ranker.sources(index.table.snapshot()) is second
+    assert index.ranker.live(index.table.snapshot()) is second
     answers(index)
     assert len(made) == 2
 

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pixnar.fusion.fuse import Fusion
+from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL, Fusion
 from pixnar.index import Index
 from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
 from pixnar.runtime import HeadRows
 from pixnar.scoring.rule import PAPER_RULE, ScoreRule
-from pixnar.search.ranker import DENSE, DOCIDS, EXPANSION, LEXICAL
 from tests.helpers.fit_corpora import WORDS, settings, write_small
 from tests.helpers.tiny_model import save_encoder
 

@@ -16,11 +16,10 @@ from typing import Any
 import pytest
 
 from pixnar.corpus import Document
-from pixnar.fusion.fuse import Fusion
+from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL, Fusion
 from pixnar.index import Index
 from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
-from pixnar.search.ranker import DENSE, DOCIDS, EXPANSION, LEXICAL
 from tests.helpers.fit_corpora import WORDS, settings, write_small
 from tests.helpers.page_server import CONTRAST, WIDE, Server
 from tests.helpers.tiny_model import save_encoder

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.documents.columns import word_bytes
-from pixnar.fusion.fuse import Fusion, best
+from pixnar.fusion.fuse import DOCIDS, Fusion, Top
+from pixnar.fusion.postings import best
 from pixnar.search import DocumentHit
 from pixnar.search.hits import Tokens
-from pixnar.search.ranker import DOCIDS, Floats, Top
+from pixnar.search.ranker import Floats
 
 Ints = NDArray[np.int64]
 

@@ -4,8 +4,7 @@
 """
 
 from pixnar.fusion.bm25 import Bm25
-from pixnar.fusion.fuse import best
-from pixnar.fusion.postings import Postings
+from pixnar.fusion.postings import Postings, best
 from pixnar.fusion.terms import STOP_WORDS, Ngrams, TokenCounts
 
 __all__ = ["STOP_WORDS", "Bm25", "Ngrams", "Postings", "TokenCounts", "best"]

@@ -350,3 +350,21 @@ def _built(base: Postings, units: Ints, kept: Ints, lengths: Lengths, top: Calla
     np.divide(weights * damping, left, out=counts, where=left > 0)
     counts = np.clip(np.rint(counts), 1, _SATURATED)
     return Rows(terms, np.searchsorted(units, base.units[places]), counts.astype(np.int64))
+
+
+def best(scores: NDArray[np.floating], k: int) -> NDArray[np.int64]:
+    """Where the `k` highest scores are, best first; among equals the lower index wins.
+
+    >>> best(np.array([0.5, 2.0, 0.5, 2.0, 0.5]), 3).tolist()
+    [1, 3, 0]
+    """
+    if k <= 0:
+        return np.zeros(0, np.int64)
+    if k < len(scores):
+        last = np.partition(scores, len(scores) - k)[len(scores) - k]
+        above, equal = np.flatnonzero(scores > last), np.flatnonzero(scores == last)
+        chosen = np.concatenate([above, equal[: k - len(above)]])
+    else:
+        chosen = np.arange(len(scores))
+    order = np.lexsort((chosen, -scores[chosen]))
+    return chosen[order].astype(np.int64, copy=False)

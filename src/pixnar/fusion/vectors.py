@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pixnar.base.errors import FileFormatError
 from pixnar.base.storage import read_container, write_container
-from pixnar.fusion.fuse import best
-from pixnar.fusion.postings import Changed, damaged
+from pixnar.fusion.postings import Changed, best, damaged
 from pixnar.runtime import HeadRows
 from pixnar.runtime.formats import stride_of
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.base.errors import FileFormatError
-from pixnar.fusion.fuse import Fusion
+from pixnar.fusion.fuse import DENSE, LEXICAL, TEXT, Fusion, needed_by
 from pixnar.fusion.lexical import LexicalIndex
 from pixnar.fusion.terms import Ngrams
 from pixnar.fusion.vectors import DocidVectors
@@ -30,7 +30,7 @@ from pixnar.runtime.shortlist import Shortlist
 from pixnar.scoring import Priors
 from pixnar.search.live import Encode
 from pixnar.search.query import QueryScorer
-from pixnar.search.ranker import DENSE, LEXICAL, TEXT, Ranker, needed_by
+from pixnar.search.ranker import Ranker
 from pixnar.search.spelling import Lexicon, Speller
 from pixnar.table import DocidTable
 
@@ -94,7 +94,7 @@ def open_ranker(
                 f"{snapshot.documents.origin.size}: copy or build the index again"
             )
     if ranker.fusion is not None or ranker.speller is not None:
-        table.prepare = ranker.sources  # whoever changes docids makes the sources, not the next search
+        table.prepare = ranker.live  # whoever changes docids makes the sources, not the next search
     if warm_up:
         ranker.warm_up()
     return ranker

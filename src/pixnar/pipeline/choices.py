@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.evaluation.queries import Queries
+from pixnar.fusion.fuse import DENSE, EXPANSION, LEXICAL, TEXT
+from pixnar.fusion.fuse import DOCIDS as DOCID_SCORE
 from pixnar.index.files import (
     SHORTLIST,
 )
@@ -27,8 +29,7 @@ from pixnar.pipeline.tune import (
     with_rule,
 )
 from pixnar.scoring import ScoreRule
-from pixnar.search.ranker import DENSE, EXPANSION, LEXICAL, TEXT, Query, Ranker
-from pixnar.search.ranker import DOCIDS as DOCID_SCORE
+from pixnar.search.ranker import Query, Ranker
 
 Floats = NDArray[np.float32]
 

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from pixnar.base.progress import Progress
 from pixnar.corpus import Corpus, Document
-from pixnar.fusion.fuse import Fusion
+from pixnar.fusion.fuse import DENSE, LEXICAL, TEXT, Fusion, needed_by
 from pixnar.fusion.lexical import Docids, LexicalIndex
 from pixnar.fusion.vectors import DocidVectors, name_of
 from pixnar.index.files import LEXICAL_FILE, TEXT_FILE, VECTORS
 from pixnar.model.features import FeatureCache
 from pixnar.recipe import Recipe
-from pixnar.search.ranker import DENSE, LEXICAL, TEXT, needed_by
 from pixnar.table import DocidTable
 from pixnar.train.data import TrainingData
 from pixnar.vocab import normalize

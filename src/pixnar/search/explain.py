@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pixnar.fusion.fuse import best
+from pixnar.fusion.fuse import DOCIDS
+from pixnar.fusion.postings import best
 from pixnar.search import Hit
 from pixnar.search.options import SearchOptions
-from pixnar.search.ranker import DOCIDS, Candidates, Query, Ranker, Stopwatch
+from pixnar.search.ranker import Candidates, Query, Ranker, Stopwatch
 from pixnar.search.score_breakdown import ScoreBreakdown, alone, contributions
 from pixnar.search.searcher import Searcher
 

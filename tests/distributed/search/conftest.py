@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from pixnar.distributed.shards import split
-from pixnar.fusion.fuse import Fusion
+from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL, Fusion
 from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
-from pixnar.search.ranker import DENSE, DOCIDS, EXPANSION, LEXICAL
 from tests.helpers.fit_corpora import WORDS, settings, write_small
 from tests.helpers.tiny_model import save_encoder
 

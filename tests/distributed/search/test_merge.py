@@ -16,7 +16,7 @@ from pixnar.corpus.records import Document
 from pixnar.distributed.merge import merged
 from pixnar.distributed.shard_server import ShardRequest, ShardServer
 from pixnar.distributed.shards import change
-from pixnar.fusion.fuse import Fusion
+from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL, TEXT, Fusion
 from pixnar.fusion.lexical import LexicalIndex
 from pixnar.fusion.terms import Ngrams
 from pixnar.fusion.vectors import DocidVectors, name_of
@@ -25,7 +25,7 @@ from pixnar.search import DocumentHit, SlotScores
 from pixnar.search.decoder import Decoder
 from pixnar.search.options import SearchOptions
 from pixnar.search.query import ArrayHead, QueryScorer
-from pixnar.search.ranker import DENSE, DOCIDS, EXPANSION, LEXICAL, TEXT, Query, Ranker
+from pixnar.search.ranker import Query, Ranker
 from pixnar.search.reference import Query as Slots
 from pixnar.table import DocidTable
 from pixnar.table.table import part_of

@@ -10,11 +10,11 @@ from pixnar.evaluation.baselines.aggregate import Aggregate
 from pixnar.evaluation.baselines.entries import BOTH, DOCIDS, JOINED, TEXT
 from pixnar.evaluation.baselines.folder import BASELINE, BM25, DENSE, is_baseline
 from pixnar.evaluation.baselines.hybrid import RRF
+from pixnar.fusion.fuse import DENSE as DENSE_SOURCE
+from pixnar.fusion.fuse import DOCIDS as DOCID_SCORE
+from pixnar.fusion.fuse import EXPANSION, LEXICAL
+from pixnar.fusion.fuse import TEXT as TEXT_SOURCE
 from pixnar.index import manifest
-from pixnar.search.ranker import DENSE as DENSE_SOURCE
-from pixnar.search.ranker import DOCIDS as DOCID_SCORE
-from pixnar.search.ranker import EXPANSION, LEXICAL
-from pixnar.search.ranker import TEXT as TEXT_SOURCE
 
 _READS = {DOCIDS: "docids", JOINED: "docids joined", TEXT: "text", BOTH: "text and docids"}
 _NAMES = {
