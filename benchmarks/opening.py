@@ -30,20 +30,19 @@ from pixnar.cli.common import JsonFile, number, write_json
 from pixnar.corpus import Document
 from pixnar.documents.documents import write_documents
 from pixnar.evaluation.environment import environment, resident_mb
-from pixnar.fusion.fuse import Fusion
-from pixnar.fusion.lexical import DocumentEvidence
-from pixnar.fusion.postings import Postings
-from pixnar.fusion.recount import Lengths
+from pixnar.fusion.fuse import DOCIDS as DOCID_SCORE
+from pixnar.fusion.fuse import EXPANSION, LEXICAL, Fusion
+from pixnar.fusion.lexical import LexicalIndex
+from pixnar.fusion.postings import Lengths, Postings
 from pixnar.index import Index, manifest
-from pixnar.index.files import DOCIDS, ENCODER, EVIDENCE, HEAD, PRIORS, SHORTLIST, write_priors
+from pixnar.index.files import DOCIDS, ENCODER, HEAD, LEXICAL_FILE, PRIORS, SHORTLIST, write_priors
 from pixnar.index.opening import open_ranker
 from pixnar.runtime import HeadRows
 from pixnar.runtime.encoder_folder import read_note
 from pixnar.runtime.shortlist import PAPER, Shortlist
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search.query import QueryScorer
-from pixnar.search.ranker import DOCIDS as DOCID_SCORE
-from pixnar.search.ranker import EXPANSION, OWN, Ranker
+from pixnar.search.ranker import Ranker
 from pixnar.table import DocidTable
 from pixnar.table.folder import TableFolder
 from pixnar.table.generation import write_generation
@@ -147,8 +146,8 @@ def write_index(
     c = rng.standard_normal((lists, dimensions), np.float32)
     listed = rng.integers(0, tokens, (lists, min(list_length, tokens)), np.uint32)
     Shortlist(c, listed, min(PAPER[2], lists)).save(where / SHORTLIST)
-    _evidence(vocabulary, documents, rng).save(where / EVIDENCE)
-    weights = {DOCID_SCORE: 1.0, OWN: 1.0, EXPANSION: 1.0}
+    _lexical(vocabulary, documents, rng).save(where / LEXICAL_FILE)
+    weights = {DOCID_SCORE: 1.0, LEXICAL: 1.0, EXPANSION: 1.0}
     content = {
         "origin": DocidTable.open(where / DOCIDS).origin,
         "rule": ScoreRule().to_dict(),
@@ -287,7 +286,7 @@ def _write_table(path: Path, vocabulary: Vocabulary, docids: int, documents: int
         )
 
 
-def _evidence(vocabulary: Vocabulary, documents: int, rng: np.random.Generator) -> DocumentEvidence:
+def _lexical(vocabulary: Vocabulary, documents: int, rng: np.random.Generator) -> LexicalIndex:
     table = SortedStrings.of(sorted(f"zz{n}" for n in range(1000)))
     lists = len(vocabulary) + len(table)
     lengths = np.minimum(rng.integers(0, 2 * _POSTINGS + 1, lists), documents)
@@ -299,4 +298,4 @@ def _evidence(vocabulary: Vocabulary, documents: int, rng: np.random.Generator) 
     postings = Postings(offsets, units.astype(np.uint32), weights, documents)
     shapes = np.full(len(vocabulary), 2, np.uint8)
     words = Lengths(rng.integers(1, 40, documents).astype(np.uint32), 20.0, 0.9, 0.4)
-    return DocumentEvidence(vocabulary, postings, table, shapes, words)
+    return LexicalIndex(vocabulary, postings, table, shapes, words)

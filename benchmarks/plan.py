@@ -173,11 +173,11 @@ def _peak_bytes() -> float:
     return 1024.0 * int(line.split()[1])
 
 
-def evidence_stage(home: Path, docids: int) -> dict[str, float]:
-    """Bytes per docid of evidence and BM25 over docids, which are written to the index."""
+def lexical_stage(home: Path, docids: int) -> dict[str, float]:
+    """Bytes per docid of the lexical index over docids."""
     texts = [row.docid for row in open_corpus(home / "corpus").docids()]
     owners = [i // DOCIDS_PER_DOCUMENT for i in range(len(texts))]
-    return _evidence(home, texts, owners, len(texts), "docid")
+    return _lexical(home, texts, owners, len(texts), "docid")
 
 
 def text_stage(home: Path, docids: int) -> dict[str, float]:
@@ -185,25 +185,21 @@ def text_stage(home: Path, docids: int) -> dict[str, float]:
     lines = generate_docids(docids * 2, seed=1)
     texts = [". ".join(islice(lines, DOCIDS_PER_TEXT)) for _ in range(docids // DOCIDS_PER_DOCUMENT)]
     size = sum(len(text.encode()) for text in texts)
-    return {"text_bytes": size / len(texts)} | _evidence(home, texts, list(range(len(texts))), size, "byte")
+    return {"text_bytes": size / len(texts)} | _lexical(home, texts, list(range(len(texts))), size, "byte")
 
 
-def _evidence(home: Path, texts: list[str], owners: list[int], units: int, unit: str) -> dict[str, float]:
-    from pixnar.fusion.bm25 import Bm25
-    from pixnar.fusion.lexical import DocumentEvidence
+def _lexical(home: Path, texts: list[str], owners: list[int], units: int, unit: str) -> dict[str, float]:
+    from pixnar.fusion.lexical import LexicalIndex
 
     count = owners[-1] + 1
     began = time.process_time()
     vocabulary, pairs = load_vocabulary(home / "vocabulary"), list(zip(owners, texts, strict=True))
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
     before = _peak_bytes()
-    DocumentEvidence.build(vocabulary, pairs, count).save(home / "evidence")
-    peak = _peak_bytes() - before
-    Bm25.build(texts, owners, join=True, n_documents=count).save(home / "bm25")
+    LexicalIndex.build(vocabulary, pairs, count).save(home / "lexical")
     return {
-        "evidence_bytes": (home / "evidence").stat().st_size / units,
-        "bm25_bytes": (home / "bm25").stat().st_size / units,
-        "peak_bytes": peak / units,
+        "bytes": (home / "lexical").stat().st_size / units,
+        "peak_bytes": (_peak_bytes() - before) / units,
         f"seconds_per_{unit}": (time.process_time() - began) / units,
     }
 
@@ -279,7 +275,7 @@ STAGES: dict[str, Callable[[Path, int], dict[str, Any]]] = {
     "processor": processor_stage,
     "plain": plain_stage,
     "ranking": ranking_stage,
-    "evidence": evidence_stage,
+    "lexical": lexical_stage,
     "text": text_stage,
     "encoder": encoder_stage,
     "head": head_stage,

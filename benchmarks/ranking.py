@@ -32,9 +32,9 @@ from pixnar.evaluation.environment import environment
 from pixnar.evaluation.metrics import reciprocal_ranks, summary
 from pixnar.evaluation.queries import Queries, read_queries
 from pixnar.evaluation.significance import paired_difference
-from pixnar.fusion.bm25 import Bm25
-from pixnar.fusion.lexical import DocumentEvidence
-from pixnar.fusion.ngrams import Ngrams
+from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL
+from pixnar.fusion.lexical import LexicalIndex
+from pixnar.fusion.terms import Ngrams
 from pixnar.fusion.vectors import DocidVectors
 from pixnar.model.build import build_model, calibrate
 from pixnar.model.encoder import MINILM, Encoder, place_of
@@ -48,7 +48,7 @@ from pixnar.pipeline.tune import RuleTuner, docid_mrr
 from pixnar.recipe import Recipe, Train
 from pixnar.recipe import ShortlistSettings as ShortlistWish
 from pixnar.scoring import PAPER_RULE, Priors, ScoreRule
-from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN, Query, Ranker
+from pixnar.search.ranker import Query, Ranker
 from pixnar.table import build_table
 from pixnar.train.data import TrainingData
 from pixnar.train.loop import train
@@ -219,7 +219,7 @@ def _corpus(
     rules = bench.tuned(model, rules, ["prior_weight", "copy", "length_norm", "aggregate"])
     note("+ ranking loss", bench.by_docids(model, rules))
     facts["rules"] = [rule.to_dict() for rule in rules]
-    rule = rules[0]  # lists and evidence do not depend on its settings
+    rule = rules[0]  # lists and the lexical index do not depend on its settings
     shortlist = make_shortlist(model, bench.data, ShortlistWish(minutes=1.0), rule, seed)
     sizes = [len(q.tokens) for q in _with(bench.ranker(model, rule), shortlist, bench, model) if q.tokens is not None]
     facts["shortlist"] = {
@@ -229,7 +229,7 @@ def _corpus(
         "share": float(np.mean(sizes)) / len(bench.data.vocabulary),
     }
     note("the same on the learned shortlist", bench.by_docids(model, rules, shortlist))
-    _evidence_and_fusion(bench, model, rules, documents, note)
+    _lexical_and_fusion(bench, model, rules, documents, note)
     if wordpiece:
         _wordpiece(corpus, bench, no_copy, steps, seed, folder, texts, note, facts)
     for label in ("+ ranking loss", "with fusion"):
@@ -312,7 +312,7 @@ def _baselines(bench: _Bench, corpus: Corpus, cache: Path | None, note: Callable
         build(label, build_hybrid, fusion=fusion, **sides)
 
 
-def _evidence_and_fusion(
+def _lexical_and_fusion(
     bench: _Bench,
     model: Nar,
     rules: Rules,
@@ -324,22 +324,19 @@ def _evidence_and_fusion(
     ranker.depth = _DEPTH
     docids = [(int(d), data.docids[i]) for i, d in zip(data.pair_docid, data.pair_document, strict=True)]
     own = [(i, documents[doc_id]) for i, doc_id in enumerate(data.doc_ids)]
-    ranker.evidence = DocumentEvidence.build(data.vocabulary, docids, len(data.doc_ids))
+    ranker.lexical = LexicalIndex.build(data.vocabulary, docids, len(data.doc_ids))
     queries = bench.queries(model, ranker)
     crossed = CrossValidation(ranker, queries, bench.dev, rules, {})
-    sources = [DOCIDS, OWN, EXPANSION]
-    note("+ phrases of all docids as evidence", crossed.run(sources), " + ".join(sources))
-    ranker.evidence = DocumentEvidence.build(data.vocabulary, docids + own, len(data.doc_ids))
-    texts = [text for _, text in docids + own]
-    ranker.bm25 = Bm25.build(texts, [i for i, _ in docids + own], join=True, n_documents=len(data.doc_ids))
+    sources = [DOCIDS, LEXICAL, EXPANSION]
+    note("+ lexical index of all docids", crossed.run(sources), " + ".join(sources))
+    ranker.lexical = LexicalIndex.build(data.vocabulary, docids + own, len(data.doc_ids))
     if data.vectors is not None:
         vectors = data.vectors[: len(data.docids)]
         ranker.vectors = DocidVectors.build(vectors, data.pair_docid, data.pair_document, len(data.doc_ids))
     crossed = CrossValidation(ranker, queries, bench.dev, rules, {})
     for label, sources in (
-        ("+ phrases of the text as evidence", [DOCIDS, OWN, EXPANSION]),
-        ("+ fusion with dense", [DOCIDS, OWN, EXPANSION, DENSE]),
-        ("with fusion", [DOCIDS, OWN, EXPANSION, DENSE, BM25]),
+        ("+ lexical index of the text", [DOCIDS, LEXICAL, EXPANSION]),
+        ("with fusion", [DOCIDS, LEXICAL, EXPANSION, DENSE]),
     ):
         note(label, crossed.run(sources), " + ".join(sources))
 

@@ -39,7 +39,7 @@ from pixnar.vocab import normalize
 Floats = NDArray[np.float32]
 Search = Callable[[str], list[str]]  # the ids of the best documents
 CLOVER_ROWS = 128_000  # of the paper's word-piece vocabulary
-STAGES = ("spelling", "tokenise", "encode", "shortlist", "score", "decode", "evidence", "fuse", "map")
+STAGES = ("spelling", "tokenise", "encode", "shortlist", "score", "decode", "sources", "fuse", "map")
 PIXNAR = "pixnar"
 _POINTS = {"p50": (50, 1), "p99": (99, 100), "p99.9": (99.9, 1000)}  # and of how many values it means something
 

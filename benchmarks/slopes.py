@@ -24,7 +24,7 @@ from pixnar.base.storage import atomic_write
 from pixnar.cli.common import JsonFile, Threads, numbers, write_json
 from pixnar.corpus import open_corpus
 from pixnar.evaluation.environment import environment, resident_mb
-from pixnar.fusion.lexical import DocumentEvidence
+from pixnar.fusion.lexical import LexicalIndex
 from pixnar.table.build import build_table
 from pixnar.vocab import Vocabulary, load_vocabulary
 
@@ -33,7 +33,7 @@ from .generate import generate_docids
 
 DOCIDS_PER_DOCUMENT = 5
 WORDS_OF = 10  # generated docids that make the text of a document
-GROWING = {"vocabulary": "docids", "selection": "tokens", "table": "docids", "evidence": "documents"}
+GROWING = {"vocabulary": "docids", "selection": "tokens", "table": "docids", "lexical": "documents"}
 _MEASURED = ("seconds", "cpu_seconds", "peak_mb", "disk_mb")
 
 Cell = dict[str, Any]
@@ -73,7 +73,7 @@ def run(
         *(("vocabulary", _vocabulary, n, size) for n in docids),
         *(("selection", _vocabulary, max(docids), n) for n in tokens),
         *(("table", _table, n, size) for n in docids),
-        *(("evidence", _evidence, n * DOCIDS_PER_DOCUMENT, size) for n in documents),
+        *(("lexical", _lexical, n * DOCIDS_PER_DOCUMENT, size) for n in documents),
     ]
     with tempfile.TemporaryDirectory() as scratch:
         where = folder or Path(scratch)
@@ -195,12 +195,12 @@ def _table(corpus: Path, words: Path, size: int, threads: int, min_count: int) -
         return found | {"tokens": len(vocabulary), "disk_mb": _disk_mb(Path(made))}
 
 
-def _evidence(corpus: Path, words: Path, size: int, threads: int, min_count: int) -> dict[str, float]:
+def _lexical(corpus: Path, words: Path, size: int, threads: int, min_count: int) -> dict[str, float]:
     vocabulary = load_vocabulary(words)
     source = open_corpus(corpus)
     texts = [document.text for document in source.documents()]
     clock = _Clock()
-    DocumentEvidence.build(vocabulary, enumerate(texts), len(texts))
+    LexicalIndex.build(vocabulary, enumerate(texts), len(texts))
     return clock.told() | {"tokens": len(vocabulary)}
 
 

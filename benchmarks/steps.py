@@ -37,7 +37,7 @@ from pixnar.evaluation.baselines.entries import Entries
 from pixnar.evaluation.environment import environment
 from pixnar.evaluation.metrics import mrr_at
 from pixnar.evaluation.queries import Queries, read_queries
-from pixnar.fusion.ngrams import Ngrams
+from pixnar.fusion.terms import Ngrams
 from pixnar.fusion.vectors import DocidVectors
 from pixnar.model.build import Docids, build_model, calibrate
 from pixnar.model.encoder import MINILM, Encoder

@@ -44,7 +44,7 @@ def _with(folder: Path) -> tuple[str | Path, ...]:
 def test_fit_tells_what_it_did(home: Path) -> None:
     told = json.loads((home / "fit.json").read_text())
     assert told["facts"]["steps"] == 8
-    assert set(told["dev"]) == {"docids", "with evidence", "with fusion"}
+    assert set(told["dev"]) == {"docids", "with lexical", "with fusion"}
     assert min(row["MRR@10"] for row in told["dev"].values()) > 0.9  # cross-validated, so fusing need not help
     assert (home / "index/training/loss.png").read_bytes().startswith(b"\x89PNG")
     assert not (home / "index/work").exists()
@@ -227,7 +227,7 @@ def test_the_beam_is_reachable(home: Path, tmp_path: Path) -> None:
     explained = json.loads(pixnar("search", index, "balin mor", "--beam", "3", "--explain", "--json", "-").stdout)
     assert explained["beam"] == 3
     fails("'--beam'", "search", index, "balin", "--beam", "-1")
-    fails("--beam ranks by docids alone", "evaluate", index, corpus, "--beam", "5", "--sources", "evidence")
+    fails("--beam ranks by docids alone", "evaluate", index, corpus, "--beam", "5", "--sources", "lexical")
 
 
 def test_evaluate_with_rows_and_ids_of_all_kinds(home: Path, tmp_path: Path) -> None:

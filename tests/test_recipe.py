@@ -46,7 +46,7 @@ def test_what_the_paper_does() -> None:
     assert train.batch * train.accumulate == 6400
     assert {train.learning_rate, train.head_learning_rate, train.encoder_learning_rate} == {5e-5}
     assert (PAPER.shortlist.m, PAPER.shortlist.r, PAPER.shortlist.k) == (4096, 20000, 5)
-    assert not any((PAPER.evidence.docids, PAPER.evidence.text, PAPER.fuse.dense, PAPER.fuse.bm25))
+    assert not any((PAPER.lexical.docids, PAPER.lexical.text, PAPER.fuse.dense))
 
 
 def test_scoring_has_the_settings_of_a_score_rule() -> None:
@@ -91,7 +91,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"train": {"copy": 0.3}}, "r.toml: unknown key train.copy = 0.3; it belongs under [scoring]"),
     (
         {"fuse": {"zzz": "x"}},
-        'r.toml: unknown key fuse.zzz = "x"; [fuse] has dense, text_vectors, bm25, margin, depth, nearest, dev_queries',
+        'r.toml: unknown key fuse.zzz = "x"; [fuse] has dense, text_vectors, margin, depth, nearest, dev_queries',
     ),
     ({"train": {"batch": -1}}, "r.toml: train.batch = -1 is not possible; give a whole number from 1 to 1,048,576"),
     ({"train": {"batch": "big"}}, 'r.toml: train.batch = "big" is a text; give a whole number from 1 to'),

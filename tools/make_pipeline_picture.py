@@ -17,18 +17,17 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.transforms import Bbox
 from tokenizers import Tokenizer
 
+from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL, TEXT
 from pixnar.index import Index
-from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN, TEXT
 
 INK, PALE, BLUE, ORANGE, GREEN, VIOLET = "#222222", "#8a8a8a", "#3b6ea8", "#b8643c", "#4c8c4a", "#8a5a9e"
 PANEL, LINE = "#f6f5f2", "#d9d6ce"
 SOURCES = {
     DOCIDS: ("docids", GREEN),
-    OWN: ("words of the query", ORANGE),
+    LEXICAL: ("words of the query", ORANGE),
     EXPANSION: ("expected phrases", VIOLET),
     DENSE: ("dense vectors of docids", BLUE),
     TEXT: ("vectors of the text", "#6aa6c8"),
-    BM25: ("BM25", PALE),
 }
 WIDTH, HEIGHT = 15.0, 8.8
 _TOKENS, _CLUSTERS, _HITS, _SLOTS = 9, 4, 4, 5

@@ -113,7 +113,7 @@ float log_add(float a, float b) {
     return high + std::log1p(std::exp(low - high));
 }
 
-// Makes scores of the log probabilities of tokens [from, to), as scoring/tokens.py does.
+// Makes scores of the log probabilities of tokens [from, to), as scoring/rule.py does.
 class Scorer {
   public:
     Scorer(const ScoreRule& rule, const Tokens& listed, std::span<const uint32_t> own)

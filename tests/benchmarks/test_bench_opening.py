@@ -21,7 +21,7 @@ def test_opening(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert results["bytes"] > 100_000
     assert "warm_up" in capsys.readouterr().out
     where = tmp_path / "opening-3000-4000-300-8-4-50-6-0"
-    assert manifest.verify(where) == 4  # head, priors, shortlist and evidence
+    assert manifest.verify(where) == 4  # head, priors, shortlist and lexical index
     engine = opening.opened(where, warm_up=True)
     vocabulary = engine.table.vocabulary
     assert isinstance(vocabulary, Vocabulary)

@@ -16,6 +16,6 @@ def test_every_stage_is_measured_at_every_size(tmp_path: Path) -> None:
         stage: [cell[grown] for cell in told["cells"] if cell["stage"] == stage]
         for stage, grown in slopes.GROWING.items()
     }
-    assert sizes == {"vocabulary": [2000, 8000], "selection": [600, 900], "table": [2000, 8000], "evidence": [100, 400]}
+    assert sizes == {"vocabulary": [2000, 8000], "selection": [600, 900], "table": [2000, 8000], "lexical": [100, 400]}
     assert 0.3 < told["slopes"]["table"]["disk_mb"]["exponent"] < 1.1  # more docids, more bytes, and no more than that
     assert plot.read_bytes().startswith(b"\x89PNG")

@@ -11,15 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pixnar.fusion.atoms import words
-from pixnar.fusion.bm25 import Bm25
-from pixnar.fusion.changed_vectors import ChangedVectors
-from pixnar.fusion.lexical import DocumentEvidence
-from pixnar.fusion.recount import Changed
-from pixnar.fusion.vectors import DocidVectors, name_of
+from pixnar.fusion.lexical import LexicalIndex
+from pixnar.fusion.postings import Changed
+from pixnar.fusion.terms import words
+from pixnar.fusion.vectors import ChangedVectors, DocidVectors, name_of
 from pixnar.vocab import normalize
 
-from .test_document_evidence import TEXT, VOCABULARY, spans
+from .test_lexical import TEXT, VOCABULARY, spans
 
 UNITS, NEW = 4, 2
 QUERY = "new york hotels, bar zebra zebras okapi okapi"
@@ -82,27 +80,16 @@ def naive(story: Story, k1: float, b: float, least: float, *, phrases: bool) -> 
 @settings(max_examples=80)
 @given(stories())
 def test_words_and_phrases(story: Story) -> None:
-    evidence = DocumentEvidence.build(VOCABULARY, story.built, UNITS)
-    changed = evidence.changed(story.changed)
+    lexical = LexicalIndex.build(VOCABULARY, story.built, UNITS)
+    changed = lexical.changed(story.changed)
     expected = 1.9 * np.array(naive(story, 0.9, 0.4, 1e-9, phrases=True))
-    assert changed.own(QUERY) == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    assert changed.score(QUERY) == pytest.approx(expected, rel=1e-5, abs=1e-6)
     others = np.setdiff1d(np.arange(UNITS), story.changed.units)
-    assert changed.own(QUERY)[others].tolist() == evidence.own(QUERY)[others].tolist()
+    assert changed.score(QUERY)[others].tolist() == lexical.score(QUERY)[others].tolist()
     tokens = list(range(len(VOCABULARY)))
-    anew = DocumentEvidence.build(VOCABULARY, story.now, UNITS + NEW)
+    anew = LexicalIndex.build(VOCABULARY, story.now, UNITS + NEW)
     seen = changed.expansion(tokens, [1.0] * len(tokens)) > 0
     assert seen.tolist() == (anew.expansion(tokens, [1.0] * len(tokens)) > 0).tolist()
-
-
-@settings(max_examples=80)
-@given(stories())
-def test_bm25(story: Story) -> None:
-    bm25 = Bm25.build(
-        [text for _, text in story.built], [unit for unit, _ in story.built], join=True, n_documents=UNITS
-    )
-    changed = bm25.changed(story.changed)
-    least = 1 / UNITS
-    assert changed.documents(QUERY) == pytest.approx(naive(story, 1.5, 0.75, least, phrases=False), rel=1e-5, abs=1e-6)
 
 
 @settings(max_examples=50)
@@ -136,14 +123,7 @@ def test_vectors(story: Story, seed: int) -> None:
 def test_docids_that_only_repeat_the_text_count_when_they_are_added_and_not_when_they_are_lost() -> None:
     changed = Changed(np.array([0]), np.array([False]), 0, [(0, "okapi")], [(0, "hotels")], [0])
     texts = [(0, "new york hotels"), (1, "pizza")]
-    echo = DocumentEvidence.build(VOCABULARY, texts, 2, docids="added").changed(changed)
-    assert echo.own("hotels")[0] > 0 < echo.own("okapi")[0]
-    none = DocumentEvidence.build(VOCABULARY, texts, 2, docids="none").changed(changed)
-    assert none.own("okapi").tolist() == [0, 0]
-    bm25 = Bm25.build(["new york hotels", "pizza"], docids=False).changed(changed)
-    assert bm25.documents("hotels")[0] > 0 < bm25.documents("okapi")[0]
-
-
-def test_texts_that_are_units_of_their_own_cannot_be_counted_anew() -> None:
-    with pytest.raises(ValueError, match="build with `join`"):
-        Bm25.build(["a", "b"], [0, 0]).changed(Changed(np.zeros(0, np.int64), np.zeros(0, np.bool_), 1, [], [], []))
+    echo = LexicalIndex.build(VOCABULARY, texts, 2, docids="added").changed(changed)
+    assert echo.score("hotels")[0] > 0 < echo.score("okapi")[0]
+    none = LexicalIndex.build(VOCABULARY, texts, 2, docids="none").changed(changed)
+    assert none.score("okapi").tolist() == [0, 0]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pixnar.base.errors import VocabularyError
 from pixnar.fusion import Ngrams
-from pixnar.fusion.atoms import atom_pattern, words
+from pixnar.fusion.terms import atom_pattern, words
 from pixnar.vocab import Token, TokenizerVocabulary, Vocabulary, normalize
 from pixnar.vocab.reference import atoms
 from tests.helpers.slow_ngrams import SlowNgrams
@@ -91,7 +91,7 @@ def test_threads_and_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> N
     texts = [f"Number {i % 31}: word{i % 101} phrase{i % 17} of  number {i}é" for i in range(5_000)]
     expected = Ngrams(vocabulary).count(texts, threads=1)
     for threads, batch in ((0, 20_000), (2, 20_000), (3, 1_500), (1, 1)):
-        monkeypatch.setattr("pixnar.fusion.ngrams._BATCH", batch)
+        monkeypatch.setattr("pixnar.fusion.terms._BATCH", batch)
         few = texts[:200] if batch == 1 else texts
         found = Ngrams(vocabulary).count(few, threads=threads)
         end = expected.offsets[len(few)]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pixnar.base.errors import FileFormatError
 from pixnar.base.storage import write_container
-from pixnar.fusion import Postings, best, best_of_groups
+from pixnar.fusion import Postings, best
 
 TERMS, UNITS = 5, 7
 rows = st.lists(st.tuples(st.integers(0, TERMS - 1), st.integers(0, UNITS - 1), st.integers(1, 9)), max_size=30)
@@ -101,11 +101,6 @@ def test_bad_files_are_refused(tmp_path: Path, units: list[int], offsets: list[i
 def test_best_is_a_stable_sort(scores: list[float], k: int) -> None:
     expected = sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:k]
     assert best(np.array(scores, np.float32), k).tolist() == expected
-
-
-def test_best_of_groups_with_an_empty_group() -> None:
-    scores = np.array([-3, -1, 4], np.float32)
-    assert best_of_groups(scores, np.array([2, 2, 0]), 3, empty=-9).tolist() == [4, -9, -1]
 
 
 def test_damage_that_nobody_looked_for_is_told_when_it_is_met(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pixnar.fusion.atoms import atom_pattern
+from pixnar.fusion.terms import atom_pattern
 from pixnar.vocab import Vocabulary, normalize
 
 START, CONTINUATION = 0, 1

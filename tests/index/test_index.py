@@ -13,21 +13,20 @@ import xxhash
 
 from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.corpus import Document
-from pixnar.fusion.fuse import Fusion
-from pixnar.fusion.lexical import DocumentEvidence
+from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL, Fusion
+from pixnar.fusion.lexical import LexicalIndex
 from pixnar.index import Hit, Index
 from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
 from pixnar.runtime.shortlist import Shortlist
 from pixnar.search.options import SearchOptions
-from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN
 from pixnar.table import DocidTable
 from pixnar.vocab import normalize
 from tests.helpers.fit_corpora import COUNTRIES, WORDS, settings, write_small
 from tests.helpers.tiny_model import save_encoder
 from tests.test_cli import fails, pixnar
 
-SOURCES = (DOCIDS, OWN, EXPANSION, DENSE, BM25)
+SOURCES = (DOCIDS, LEXICAL, EXPANSION, DENSE)
 
 DOCUMENTS = 20
 QUERIES = ["balin demor", "Rovek!", "nothing of this is known", "fista"]
@@ -108,23 +107,23 @@ def test_sources(copy: Path) -> None:
     manifest = json.loads((copy / "manifest.json").read_text())
     with_fusion(copy, dict.fromkeys(SOURCES, 1.0))
     content = json.loads((copy / "manifest.json").read_text())
-    evidence = Fusion(dict.fromkeys((DOCIDS, OWN, EXPANSION), 1.0), dict.fromkeys(SOURCES[:3], 1.0)).to_dict()
-    content["fusions"] = {"docids": None, "evidence": evidence, "all": content["fusion"]}
+    lexical = Fusion(dict.fromkeys((DOCIDS, LEXICAL, EXPANSION), 1.0), dict.fromkeys(SOURCES[:3], 1.0)).to_dict()
+    content["fusions"] = {"docids": None, "lexical": lexical, "all": content["fusion"]}
     (copy / "manifest.json").write_text(json.dumps(content))
     ranked = {}
-    for sources in ("docids", "evidence", "all"):
+    for sources in ("docids", "lexical", "all"):
         opened = Index.load(copy, sources=sources)
-        there = [name for name in ("evidence", "bm25", "vectors") if getattr(opened.ranker, name) is not None]
-        assert there == {"docids": [], "evidence": ["evidence"], "all": ["evidence", "bm25", "vectors"]}[sources]
+        there = [name for name in ("lexical", "vectors") if getattr(opened.ranker, name) is not None]
+        assert there == {"docids": [], "lexical": ["lexical"], "all": ["lexical", "vectors"]}[sources]
         ranked[sources] = [(hit.id, hit.score) for hit in opened.search("rovek demor", 10)]
-    assert ranked["docids"] != ranked["evidence"] != ranked["all"]
-    with pytest.raises(PixnarError, match="choose one of docids, evidence, all"):
+    assert ranked["docids"] != ranked["lexical"] != ranked["all"]
+    with pytest.raises(PixnarError, match="choose one of docids, lexical, all"):
         Index.load(copy, sources="bm25")
     del manifest["fusions"]  # as earlier releases wrote it
     (copy / "manifest.json").write_text(json.dumps(manifest))
     Index.load(copy, sources="docids")
-    with pytest.raises(FileFormatError, match="no weights for 'evidence'"):
-        Index.load(copy, sources="evidence")
+    with pytest.raises(FileFormatError, match="no weights for 'lexical'"):
+        Index.load(copy, sources="lexical")
 
 
 def test_a_threshold(index: Index) -> None:
@@ -276,13 +275,13 @@ def test_opening_reads_nothing_through(copy: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("pixnar.base.storage.xxhash.xxh3_64_intdigest", digest)
     index = Index.load(copy)
-    evidence = index.ranker.evidence
-    assert evidence is not None
-    assert max(sizes) < 4096 < (copy / "evidence.pixnar").stat().st_size  # headers and directories
+    lexical = index.ranker.lexical
+    assert lexical is not None
+    assert max(sizes) < 4096 < (copy / "lexical.pixnar").stat().st_size  # headers and directories
     assert index.ranker.decoder._ready is None
     assert index.search_batch(QUERIES) == expected.search_batch(QUERIES)
     assert "unit_of" not in vars(index.ranker)
-    assert "idf" not in vars(evidence)
+    assert "idf" not in vars(lexical)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -321,9 +320,9 @@ def test_damage_inside_arrays_is_an_answer_or_one_line(copy: Path) -> None:
 def test_parts_about_other_documents(copy: Path) -> None:
     with_fusion(copy, dict.fromkeys(SOURCES, 1.0))
     vocabulary = DocidTable.open(copy / "docids").vocabulary
-    evidence = DocumentEvidence.load(copy / "evidence.pixnar", vocabulary).part(np.arange(3))
-    evidence.save(copy / "evidence.pixnar")
-    rewritten(copy, lambda content: content["files"].pop("evidence.pixnar") and None)
+    lexical = LexicalIndex.load(copy / "lexical.pixnar", vocabulary).part(np.arange(3))
+    lexical.save(copy / "lexical.pixnar")
+    rewritten(copy, lambda content: content["files"].pop("lexical.pixnar") and None)
     assert "is about 3 documents, the docid table was built of 20" in refused(copy)
     rewritten(copy, lambda content: content | {"origin": "of others"})
     assert "docids was built again with documents that the other files lack: fit again" in refused(copy)
@@ -386,20 +385,20 @@ def test_what_is_no_index(copy: Path, tmp_path: Path) -> None:
 
 
 def test_an_index_of_the_release_before(copy: Path, home: Path, tmp_path: Path) -> None:
-    """Version 3 had document ids in a file of their own: one line says how to build it again. Factors are asked for."""
+    """Version 4 had two indexes of words: one line says how to build it again. Factors are asked for."""
     wish = settings(home / "encoder", train__steps=1, shortlist__learn=False, scoring__score="probability")
     fit(home / "corpus", tmp_path / "old", override(Recipe(), wish), cache=home / "cache", threads=1)
     old = Index.load(tmp_path / "old")
     assert not (tmp_path / "old" / "factors.pixnar").exists()
     assert old.ranker.factors is None
     assert all(old.search_batch(["balin demor", "rovek"]))
-    assert old.manifest["version"] == 4
+    assert old.manifest["version"] == 5
 
     def earlier(content: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in content.items() if name != "origin"} | {"version": 3}
+        return content | {"version": 4}
 
     rewritten(tmp_path / "old", earlier)
-    assert "has format 3 of an earlier release: run pixnar fit again with --overwrite" in refused(tmp_path / "old")
+    assert "has format 4 of an earlier release: run pixnar fit again with --overwrite" in refused(tmp_path / "old")
     rewritten(
         copy, lambda content: content | {"files": {k: v for k, v in content["files"].items() if "factors" not in k}}
     )

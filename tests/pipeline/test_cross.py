@@ -10,10 +10,11 @@ import pytest
 
 from pixnar.corpus import Document
 from pixnar.evaluation.queries import Queries
+from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL, TEXT
 from pixnar.pipeline.cross import CrossValidation, folds
 from pixnar.pipeline.sources import pieces_of, unused
 from pixnar.scoring import ScoreRule
-from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN, TEXT, Candidates
+from pixnar.search.ranker import Candidates
 
 QUERIES, DOCUMENTS = 60, 30
 IDS = [f"d{i:02}" for i in range(DOCUMENTS)]
@@ -49,7 +50,7 @@ def test_what_each_source_is_worth() -> None:
     shares = [crossed(seed).worth([DOCIDS, DENSE, TEXT], 0.005) for seed in range(5)]
     assert all(share[TEXT] > 0.1 for share in shares)
     assert np.mean([share[DENSE] for share in shares]) < 0.005
-    assert all(BM25 not in share for share in shares)
+    assert crossed(0).worth([DOCIDS, TEXT], 0.005).keys() == {TEXT}
 
 
 def test_halves() -> None:
@@ -61,9 +62,9 @@ def test_halves() -> None:
 
 
 def test_files_that_nobody_needs() -> None:
-    weights: dict[str, Any] = {"docids": None, "evidence": {"weights": {DOCIDS: 1, EXPANSION: 1}}}
-    assert unused(weights | {"all": {"weights": {OWN: 1, TEXT: 1}}}) == ["bm25.pixnar", "vectors.pixnar"]
-    assert len(unused({"docids": None, "evidence": None, "all": None})) == 4
+    weights: dict[str, Any] = {"docids": None, "lexical": {"weights": {DOCIDS: 1, EXPANSION: 1}}}
+    assert unused(weights | {"all": {"weights": {LEXICAL: 1, TEXT: 1}}}) == ["vectors.pixnar"]
+    assert len(unused({"docids": None, "lexical": None, "all": None})) == 3
 
 
 def test_pieces_of_a_text() -> None:

@@ -76,11 +76,10 @@ def test_the_model_memorises(tmp_path: Path, encoder: Path, score: str) -> None:
         scoring__score=score,
         scoring__tune=False,
         scoring__copy=0.0,
-        evidence__docids=False,
-        evidence__text=False,
+        lexical__docids=False,
+        lexical__text=False,
         fuse__dense=False,
         fuse__text_vectors=0,
-        fuse__bm25=False,
         shortlist__learn=False,
     )
     texts, relevant = own_docids(names)
@@ -117,7 +116,7 @@ def test_a_whole_fit(tmp_path: Path, corpus: Path, encoder: Path) -> None:
         progress=lambda stage, done, total: seen.append((stage, done, total)),
     )
     assert report.facts.items() >= {"documents": 12, "docids": 36, "steps": 6, "softmax": "ranking"}.items()
-    assert report.dev.keys() == {"docids", "with evidence", "with fusion"}
+    assert report.dev.keys() == {"docids", "with lexical", "with fusion"}
     assert all(0 <= value <= 1 for figures in report.dev.values() for value in figures.values())
     assert not any("\n" in line for line in said)
     assert {stage.split(":")[0] for stage, _, _ in seen} >= {"encoding docids", "training (frozen encoder)"}
@@ -132,7 +131,7 @@ def test_a_whole_fit(tmp_path: Path, corpus: Path, encoder: Path) -> None:
     assert again.dev == report.dev
     assert (tmp_path / "again" / "work").is_dir()
     assert ScoreRule.from_dict(Index.load(tmp_path / "again").manifest["rule"]) == index.ranker.scorer.rule
-    same = ("model/model.safetensors", "priors", "vectors", "evidence", "bm25", "head", "factors")
+    same = ("model/model.safetensors", "priors", "vectors", "lexical", "head", "factors")
     for name in (name if "/" in name else f"{name}.pixnar" for name in same):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "index" / name).read_bytes(), name
 
@@ -145,8 +144,8 @@ def test_a_whole_fit(tmp_path: Path, corpus: Path, encoder: Path) -> None:
         {"vocab__kind": "bpe"},
         {"vocab__kind": "unigram"},
         {"vocab__kind": "wordpiece"},
-        {"shortlist__learn": False, "train__dev_queries": 0, "scoring__tune": False, "fuse__bm25": False},
-        {"evidence__docids": False, "evidence__text": False, "evidence__expansion": 0, "scoring__order": "slots"},
+        {"shortlist__learn": False, "train__dev_queries": 0, "scoring__tune": False},
+        {"lexical__docids": False, "lexical__text": False, "lexical__expansion": 0, "scoring__order": "slots"},
         {
             "model__slots": 2,
             "scoring__score": "probability",
@@ -218,14 +217,12 @@ def test_a_corpus_without_dev(tmp_path: Path, encoder: Path) -> None:
     index = Index.load(tmp_path / "index")
     index.verify()
     assert index.ranker.fusion is not None
-    assert index.ranker.fusion.weights.keys() == {"docids", "own", "expansion", "dense", "text", "bm25"}
+    assert index.ranker.fusion.weights.keys() == {"docids", "lexical", "expansion", "dense", "text"}
     assert index.ranker.fusion.scales.keys() == index.ranker.fusion.weights.keys()
-    assert Index.load(tmp_path / "index", sources="evidence").ranker.fusion is not None
+    assert Index.load(tmp_path / "index", sources="lexical").ranker.fusion is not None
     assert Index.load(tmp_path / "index", sources="docids").ranker.fusion is None
     assert len(index.search("balin", k=20)) == 8
-    alone = settings(
-        encoder, evidence__docids=False, evidence__text=False, fuse__dense=False, fuse__text_vectors=0, fuse__bm25=False
-    )
+    alone = settings(encoder, lexical__docids=False, lexical__text=False, fuse__dense=False, fuse__text_vectors=0)
     made(tmp_path / "corpus", tmp_path / "alone", alone)
     assert Index.load(tmp_path / "alone").ranker.fusion is None
 

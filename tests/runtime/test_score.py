@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from pixnar.runtime import HeadRows, head_path, head_paths, union_of_lists
 from pixnar.runtime.formats import Format
 from pixnar.scoring import Priors, ScoreRule
-from pixnar.search.query import ArrayHead, QueryScorer
-from pixnar.search.scores import SlotScores
+from pixnar.search.query import ArrayHead, QueryScorer, SlotScores
 
 rules = st.builds(
     ScoreRule,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pixnar import _native
-from pixnar.fusion.ngrams import Ngrams
+from pixnar.fusion.terms import Ngrams
 from pixnar.runtime import DocidFactors, HeadRows
 from pixnar.runtime.formats import Format
 from pixnar.scoring import COMPOSED_RULE, Priors, ScoreRule, floors, own_bonus

@@ -17,19 +17,18 @@ import numpy as np
 import pytest
 
 from pixnar.base.errors import FileFormatError
-from pixnar.fusion.fuse import Fusion
+from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL, TEXT, Fusion
 from pixnar.index import Hit, Index
 from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
-from pixnar.search.live import Encode, Floats, LiveSources, Sources
-from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN, TEXT
+from pixnar.search.live import Encode, Floats, Live, LiveSources
 from pixnar.table import build_table
-from pixnar.table.difference import Difference
+from pixnar.table.journal import Difference
 from pixnar.table.snapshot import Snapshot
 from tests.helpers.fit_corpora import WORDS, settings, write_small
 from tests.helpers.tiny_model import save_encoder
 
-SOURCES = (DOCIDS, OWN, EXPANSION, DENSE, BM25)
+SOURCES = (DOCIDS, LEXICAL, EXPANSION, DENSE)
 DOCUMENTS = 20
 ADDED, QUERY = "balin okapi stapol", "okapi stapol balin"  # the query is not the docid, which would put it first anyway
 KILLED = """
@@ -84,7 +83,7 @@ def test_an_added_docid_counts_at_once_and_for_its_documents_only(home: Path, tm
         assert after["d03"] != before["d03"]
     else:
         assert after["d03"] > before["d03"]
-    if source in (OWN, BM25):
+    if source == LEXICAL:
         assert after["new"] > after["d03"]  # which says other things, too
     others = before.keys() - {"d03"}
     assert {doc_id: after[doc_id] for doc_id in others} == {doc_id: before[doc_id] for doc_id in others}
@@ -92,7 +91,7 @@ def test_an_added_docid_counts_at_once_and_for_its_documents_only(home: Path, tm
     assert column(index, source) == before
 
 
-@pytest.mark.parametrize("source", [OWN, DENSE, BM25])
+@pytest.mark.parametrize("source", [LEXICAL, DENSE])
 def test_a_removed_docid_stops_counting(home: Path, tmp_path: Path, source: str) -> None:
     index = opened(home, tmp_path, DOCIDS, source)
     tokens, text = next(
@@ -205,7 +204,7 @@ def test_sources_of_two_states_are_kept(home: Path, tmp_path: Path, monkeypatch:
     made: list[Difference] = []
     after = LiveSources.after
 
-    def counted(live: LiveSources, snapshot: Snapshot) -> Sources:
+    def counted(live: LiveSources, snapshot: Snapshot) -> Live:
         made.append(snapshot.difference)
         return after(live, snapshot)
 
@@ -216,11 +215,11 @@ def test_sources_of_two_states_are_kept(home: Path, tmp_path: Path, monkeypatch:
     index.table.add("new", [ADDED])
     new = index.table.snapshot()
     assert made == [old.difference, new.difference]
-    first, second = index.ranker.sources(old), index.ranker.sources(new)
-    assert (index.ranker.sources(old), index.ranker.sources(new)) == (first, second)
+    first, second = index.ranker.live(old), index.ranker.live(new)
+    assert (index.ranker.live(old), index.ranker.live(new)) == (first, second)
     index.table.compact()
     assert index.table.snapshot().difference is not new.difference
-    assert index.ranker.sources(index.table.snapshot()) is second
+    assert index.ranker.live(index.table.snapshot()) is second
     answers(index)
     assert len(made) == 2
 

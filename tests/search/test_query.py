@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pixnar.fusion.ngrams import Ngrams
+from pixnar.fusion.terms import Ngrams
 from pixnar.runtime import HeadRows
 from pixnar.scoring import COMPOSED_RULE, PAPER_RULE, Priors, ScoreRule
 from pixnar.search import Decoder, SlotScores

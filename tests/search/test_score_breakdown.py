@@ -11,18 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pixnar.fusion.fuse import Fusion
+from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL, Fusion
 from pixnar.index import Index
 from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
 from pixnar.runtime import HeadRows
 from pixnar.scoring.rule import PAPER_RULE, ScoreRule
-from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN
 from tests.helpers.fit_corpora import WORDS, settings, write_small
 from tests.helpers.tiny_model import save_encoder
 
-WEIGHTS = {DOCIDS: 1.0, OWN: 0.5, EXPANSION: 0.25, DENSE: 2.0, BM25: 0.125}
-SCALES = {DOCIDS: 3.0, OWN: 1.5, DENSE: 0.2}
+WEIGHTS = {DOCIDS: 1.0, LEXICAL: 0.5, EXPANSION: 0.25, DENSE: 2.0}
+SCALES = {DOCIDS: 3.0, LEXICAL: 1.5, DENSE: 0.2}
 QUERIES = ["balin demor", "rovek fista lamor", "nothing of this is known"]
 RULES = {
     "bag": ScoreRule(),

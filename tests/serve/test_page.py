@@ -16,11 +16,10 @@ from typing import Any
 import pytest
 
 from pixnar.corpus import Document
-from pixnar.fusion.fuse import Fusion
+from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL, Fusion
 from pixnar.index import Index
 from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
-from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN
 from tests.helpers.fit_corpora import WORDS, settings, write_small
 from tests.helpers.page_server import CONTRAST, WIDE, Server
 from tests.helpers.tiny_model import save_encoder
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is missing: a
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 QUIET += ["--disable-sync", "--no-first-run"]
 SHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
-WEIGHTS = {DOCIDS: 1.0, OWN: 0.5, EXPANSION: 0.25, DENSE: 2.0, BM25: 0.125}
+WEIGHTS = {DOCIDS: 1.0, LEXICAL: 0.5, EXPANSION: 0.25, DENSE: 2.0}
 MARKUP = "<img src=x onerror=alert(1)> & <b>bold</b>"
 QUERY = "balin demor"
 

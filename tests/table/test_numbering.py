@@ -10,7 +10,7 @@ import pytest
 from pixnar.corpus.records import Document
 from pixnar.documents.documents import Documents, Origin, pack_documents
 from pixnar.table import DocidTable
-from pixnar.table.numbering import Numbering
+from pixnar.table.snapshot import Numbering
 
 NAMES = [f"d{number}" for number in range(6)]
 LATER = ["new", "a new one", "zz"]

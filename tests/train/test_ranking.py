@@ -14,9 +14,8 @@ import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pixnar.fusion.atoms import words
 from pixnar.fusion.bm25 import Bm25
-from pixnar.fusion.ngrams import Ngrams
+from pixnar.fusion.terms import Ngrams, words
 from pixnar.model.losses import Sampler, Weights
 from pixnar.model.nar import Nar, scorer_of
 from pixnar.scoring import COMPOSED_RULE

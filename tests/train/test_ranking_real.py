@@ -13,7 +13,7 @@ import pytest
 from pixnar.corpus import DocidRow, Document, Qrel, Query, open_corpus, write_corpus
 from pixnar.evaluation.metrics import mrr_at
 from pixnar.evaluation.queries import Queries, read_queries
-from pixnar.fusion.ngrams import Ngrams
+from pixnar.fusion.terms import Ngrams
 from pixnar.model.build import Docids, build_model
 from pixnar.model.encoder import MINILM, Encoder
 from pixnar.model.features import FeatureCache

@@ -61,7 +61,7 @@ def plan(
     document_bytes: Annotated[
         float | None,
         typer.Option(
-            help="Bytes of a document's own text, which evidence and BM25 count too; 0 without a CORPUS.", min=0
+            help="Bytes of a document's own text, which the lexical index counts too; 0 without a CORPUS.", min=0
         ),
     ] = None,
     id_column: IdColumn = None,

@@ -23,8 +23,8 @@ FullVocabulary = Annotated[
 Sources = Annotated[
     str,
     typer.Option(
-        help="What ranks: docids alone; evidence: also what else the model's phrases say; "
-        "all: also vectors of docids (dense) and of text, and BM25."
+        help="What ranks: docids alone; lexical: also the lexical index, by the words of the query and what the model "
+        "expects; all: also vectors of docids (dense) and of text."
     ),
 ]
 Beam = Annotated[

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.documents.columns import word_bytes
-from pixnar.fusion.fuse import Fusion
-from pixnar.fusion.ranking import best
+from pixnar.fusion.fuse import DOCIDS, Fusion, Top
+from pixnar.fusion.postings import best
 from pixnar.search import DocumentHit
 from pixnar.search.hits import Tokens
-from pixnar.search.ranker import DOCIDS, Floats, Top
+from pixnar.search.ranker import Floats
 
 Ints = NDArray[np.int64]
 
@@ -65,8 +65,8 @@ def merged(parts: Sequence[ShardCandidates], k: int, fusion: Fusion | None, dept
     columns: dict[str, Floats] = {DOCIDS: scores[order].astype(np.float32)}
     for name in parts[0].columns if parts else ():
         columns[name] = np.concatenate([part.columns[name] for part in parts])[order]
-    fused = fusion.scores(columns)
-    return [DocumentHit(doc_ids[order[i]], float(fused[i]), tokens[order[i]]) for i in best(fused, k).tolist()]
+    top, fused = fusion.best(columns, k)
+    return [DocumentHit(doc_ids[order[i]], float(fused[i]), tokens[order[i]]) for i in top.tolist()]
 
 
 def _numbered(parts: Sequence[ShardCandidates]) -> list[ShardCandidates]:

@@ -19,6 +19,8 @@ from pixnar.distributed.shards import Shards, read_places
 from pixnar.documents import Filter
 from pixnar.documents.columns import Columns, Mask
 from pixnar.documents.filters import parse
+from pixnar.fusion.fuse import DOCIDS as BY_DOCIDS
+from pixnar.fusion.fuse import Expanded, Top
 from pixnar.index import manifest
 from pixnar.index.files import ENCODER, HEAD
 from pixnar.index.opening import open_ranker
@@ -28,8 +30,7 @@ from pixnar.search import SlotScores
 from pixnar.search.hits import Tokens
 from pixnar.search.options import SearchOptions
 from pixnar.search.query import QueryScorer
-from pixnar.search.ranker import DOCIDS as BY_DOCIDS
-from pixnar.search.ranker import Expanded, Query, Ranker, Top
+from pixnar.search.ranker import Query, Ranker
 from pixnar.search.spelling import Neighbour
 from pixnar.table import DocidTable
 

@@ -26,16 +26,14 @@ from pixnar.base.progress import Progress
 from pixnar.base.storage import link_or_copy, read_container, write_container, write_json
 from pixnar.base.workdir import staged
 from pixnar.corpus.records import Document
-from pixnar.fusion.bm25 import Bm25
-from pixnar.fusion.lexical import DocumentEvidence
+from pixnar.fusion.lexical import LexicalIndex
 from pixnar.fusion.vectors import DocidVectors
 from pixnar.index.files import (
-    BM25_FILE,
     DOCIDS,
     ENCODER,
-    EVIDENCE,
     FACTORS,
     HEAD,
+    LEXICAL_FILE,
     LEXICON,
     PRIORS,
     SHORTLIST,
@@ -271,8 +269,7 @@ class _SourceIndex:
     folder: Path
     content: dict[str, Any]
     table: DocidTable
-    evidence: DocumentEvidence | None
-    bm25: Bm25 | None
+    lexical: LexicalIndex | None
     vectors: DocidVectors | None
     text: DocidVectors | None
     factors: DocidFactors | None
@@ -289,8 +286,7 @@ class _SourceIndex:
             folder,
             content,
             table,
-            there(EVIDENCE, lambda path: DocumentEvidence.load(path, table.vocabulary, verify=False)),
-            there(BM25_FILE, lambda path: Bm25.load(path, verify=False)),
+            there(LEXICAL_FILE, lambda path: LexicalIndex.load(path, table.vocabulary, verify=False)),
             there(VECTORS, lambda path: DocidVectors.load(path, verify=False)),
             there(TEXT_FILE, lambda path: DocidVectors.load(path, verify=False)),
             there(FACTORS, lambda path: DocidFactors.load(path, rows, content["slots"])),
@@ -310,10 +306,8 @@ class _SourceIndex:
     def write_part(self, part: Path, places: NDArray[np.int64], member: dict[str, Any]) -> None:
         """Write what a part has beside its docids, and seal it."""
         write_container(part / _PLACES, _KIND, 1, {}, {"places": places})
-        if self.evidence is not None:
-            self.evidence.part(places).save(part / EVIDENCE)
-        if self.bm25 is not None:
-            self.bm25.part(places).save(part / BM25_FILE)
+        if self.lexical is not None:
+            self.lexical.part(places).save(part / LEXICAL_FILE)
         if self.vectors is not None:
             self.vectors.part(places).save(part / VECTORS)
         if self.text is not None:

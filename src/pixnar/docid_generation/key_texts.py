@@ -11,7 +11,7 @@ from itertools import groupby, islice
 from pixnar.base.normalize import normalize
 from pixnar.corpus.sentences import LONGEST, cut_sentence, split_sentences
 from pixnar.docid_generation.statistics import WordStatistics
-from pixnar.fusion.atoms import words
+from pixnar.fusion.terms import words
 
 
 def most_telling(candidates: Sequence[AbstractSet[str]], worth: Mapping[str, float], most: int) -> list[int]:

@@ -30,6 +30,6 @@ class RoundtripFilter:
 
     def finds(self, query: str, document: int, most: int) -> bool:
         """Whether at most `most` documents, this one included, answer a query as well as it does."""
-        scores = self._bm25.documents(query)
+        scores = self._bm25.score(query)
         own = scores[document]
         return bool(own > 0) and int(np.count_nonzero(scores >= own)) <= most

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from pixnar.base.errors import FileFormatError
 from pixnar.base.storage import read_container, write_container
 from pixnar.base.strings import SortedStrings
-from pixnar.fusion.atoms import words
-from pixnar.fusion.stop_words import STOP_WORDS
+from pixnar.fusion.terms import STOP_WORDS, words
 
 _FILE_KIND, _FILE_VERSION = "words", 1
 _MOST = 4_000_000  # words that are kept at a time: less than a gigabyte

@@ -125,7 +125,10 @@ def byte_order(data: bytes, borders: NDArray[np.uint64]) -> NDArray[np.uint32]:
 
 
 class Documents:
-    """The documents of a file that `write_documents` wrote; a document's number is its place in the order they came."""
+    """The documents of a file that `write_documents` wrote; a document's number is its place in the order they came.
+
+    `rank` is by document the place of its id among all ids in the order of their UTF-8 bytes.
+    """
 
     def __init__(self, container: Container, where: str) -> None:
         """Use `Documents.open`; `where` names the file in errors."""
@@ -133,9 +136,9 @@ class Documents:
         self._arrays = container.arrays
         self._ids = TextBlocks(self._under("ids"), where)
         self._records = TextBlocks(self._under("records"), where)
-        self._count = len(self._ids)
+        self.count = len(self._ids)  # how many documents there are
         try:
-            self._hashes, self._order, self._rank = (self._arrays[name] for name in ("hashes", "order", "rank"))
+            self._hashes, self._order, self.rank = (self._arrays[name] for name in ("hashes", "order", "rank"))
         except KeyError as error:
             raise damaged(where, f"array {error.args[0]} is not there") from error
         try:
@@ -145,7 +148,7 @@ class Documents:
                 f"{where} is of an earlier release: run pixnar fit or pixnar table build again with --overwrite"
             ) from error
         self.origin = Origin(about["ids"], about["size"], self._arrays.get("origin"))
-        sizes = {len(self._records), self._hashes.size, self._order.size, self._rank.size}
+        sizes = {len(self._records), self._hashes.size, self._order.size, self.rank.size}
         kept = self.origin.numbers
         if sizes != {len(self._ids)} or len(self) != (self.origin.size if kept is None else len(kept)):
             raise damaged(where, "its parts are about different numbers of documents")
@@ -161,17 +164,12 @@ class Documents:
         cls(read_container(path, _KIND, _VERSION), os.fspath(path))
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def __iter__(self) -> Iterator[Document]:
         """All documents, in order, without holding them."""
-        for doc_id, row in zip(self._ids, self._records, strict=True):
-            yield self._document(doc_id, row)
-
-    @property
-    def rank(self) -> NDArray[np.uint32]:
-        """Per document, the place of its id among all ids in the order of their UTF-8 bytes."""
-        return self._rank
+        for number, (doc_id, row) in enumerate(zip(self._ids, self._records, strict=True)):
+            yield Document(self._text(doc_id), *self._content(number, row))
 
     @functools.cached_property
     def by_origin(self) -> NDArray[np.int64] | None:
@@ -201,11 +199,16 @@ class Documents:
 
     def record(self, number: int) -> Document:
         """All that is kept about a document; its text is empty."""
-        return self._document(self._ids[number], self._records[number])
+        return self.records([number])[0]
 
     def records(self, numbers: Sequence[int] | NDArray[Any]) -> list[Document]:
         """`record` for some documents; faster for many."""
-        return list(map(self._document, self._ids.many(numbers), self._records.many(numbers)))
+        rows = zip(numbers, self.doc_ids(numbers), self._records.many(numbers), strict=True)
+        return [Document(doc_id, *self._content(number, row)) for number, doc_id, row in rows]
+
+    def titles(self, numbers: Sequence[int] | NDArray[Any]) -> list[str]:
+        """The titles of some documents."""
+        return [self._content(number, row)[0] for number, row in zip(numbers, self._records.many(numbers), strict=True)]
 
     def number(self, doc_id: str) -> int | None:
         """The number of the document with this id, if there is one."""
@@ -243,12 +246,13 @@ class Documents:
         except UnicodeDecodeError as error:
             raise damaged(self._where, "a text is not UTF-8") from error
 
-    def _document(self, doc_id: bytes, row: bytes) -> Document:
+    def _content(self, number: int, row: bytes) -> tuple[str, str, dict[str, Any]]:
+        """Title, text, which is not kept, and metadata."""
         try:
             title, metadata = json.loads(self._text(row))
         except (ValueError, TypeError, RecursionError) as error:
-            raise damaged(self._where, f"the record of {shown(self._text(doc_id))} cannot be read") from error
-        return Document(self._text(doc_id), title, "", metadata)
+            raise damaged(self._where, f"the record of {shown(self.doc_id(number))} cannot be read") from error
+        return title, "", metadata
 
 
 def _row(document: Document) -> bytes:

@@ -1,4 +1,4 @@
-"""Several scores of the same documents become one: a weighted sum whose weights are chosen on dev queries."""
+"""The sources that score documents beside their docids, and a sum of them whose weights are chosen on dev queries."""
 
 from __future__ import annotations
 
@@ -9,13 +9,72 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pixnar.fusion.lexical import LexicalIndex
+from pixnar.fusion.postings import best
+from pixnar.fusion.vectors import NO_DOCID, ChangedVectors, DocidVectors
+
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
+
+DOCIDS, LEXICAL, EXPANSION, DENSE, TEXT = "docids", "lexical", "expansion", "dense", "text"
+"""The names of sources; EXPANSION is the lexical index, asked for what the model expects."""
 
 _COARSE = [2.0**i for i in range(-6, 7)]
 _FINE = [2.0 ** (i / 2) for i in range(-4, 5)]
 _ROUNDS = 4  # of coordinate search, at most
 _MARGIN = 0.001  # a source must help by this share to be taken in
+
+
+class Expanded(NamedTuple):
+    """Tokens that a model expects in a good document, and how much likelier it finds each than it is anywhere."""
+
+    tokens: Ints
+    gains: Floats
+
+
+class Top(NamedTuple):
+    """The units that a source scores highest, best first, and their scores, all above 0."""
+
+    units: Ints
+    scores: Floats
+
+
+class Sources(NamedTuple):
+    """What scores documents beside the scores of their docids; documents are units, see `Numbering`."""
+
+    lexical: LexicalIndex | None
+    vectors: DocidVectors | ChangedVectors | None
+    text: DocidVectors | ChangedVectors | None
+
+    def whole(
+        self, text: str, pooled: Floats, expanded: Expanded | None, depth: int, *, nearest: bool
+    ) -> tuple[dict[str, Floats], dict[str, Top]]:
+        """Scores of all documents for a query, and the `depth` best of each source; by vectors only if `nearest`."""
+        columns = {}
+        if self.lexical is not None:
+            columns[LEXICAL] = self.lexical.score(text)
+            if expanded is not None:
+                columns[EXPANSION] = self.lexical.expansion(*expanded)
+        for name, vectors in ((DENSE, self.vectors), (TEXT, self.text)):
+            if vectors is not None and nearest:
+                columns[name] = vectors.every(pooled)
+        return columns, {name: _top(column, depth) for name, column in columns.items()}
+
+    def some(self, whole: Mapping[str, Floats], pooled: Floats, units: Ints) -> dict[str, Floats]:
+        """Scores of some documents, from those of all where these are there; NaN where vectors say nothing of one."""
+        columns = {name: column[units] for name, column in whole.items()}
+        for name, vectors in ((DENSE, self.vectors), (TEXT, self.text)):
+            if vectors is not None:
+                near = columns[name] if name in columns else vectors.best(pooled, units)
+                columns[name] = np.where(near == NO_DOCID, np.float32(np.nan), near)
+        return columns
+
+
+def _top(column: Floats, depth: int) -> Top:
+    """The units with the largest scores above 0."""
+    units = best(column, depth)
+    units = units[column[units] > 0]
+    return Top(units, column[units])
 
 
 class Candidates(NamedTuple):
@@ -50,6 +109,11 @@ class Fusion:
             out += added
         return out
 
+    def best(self, columns: Mapping[str, ArrayLike], k: int) -> tuple[Ints, Floats]:
+        """The k best of one query's candidates, best first, and the fused scores of all."""
+        scores = self.scores(columns)
+        return best(scores, k), scores
+
     def parts(self, columns: Mapping[str, ArrayLike]) -> dict[str, tuple[Floats, Floats]]:
         """Of each source its values, the lowest where it says nothing, and what they add to the score."""
         missing = self.weights.keys() - columns.keys()
@@ -71,6 +135,12 @@ class Fusion:
         """The fusion that `to_dict` wrote down; other keys are ignored."""
         parts = (data["weights"], data.get("scales", {}))
         return cls(*({str(name): float(value) for name, value in part.items()} for part in parts))
+
+
+def needed_by(fusion: Fusion | None) -> set[str]:
+    """The sources that a fusion cannot do without: LEXICAL also where the lexical index only expands, and vectors."""
+    weights = set() if fusion is None else set(fusion.weights)
+    return (weights & {DENSE, TEXT}) | ({LEXICAL} if weights & {LEXICAL, EXPANSION} else set())
 
 
 def choose(

@@ -1,10 +1,8 @@
-"""What the docids and the text of a document say for a query: by its own words, and by tokens a model expects."""
+"""The lexical index: what the docids and the text of a document share with a query, and with what a model expects."""
 
 from __future__ import annotations
 
 import os
-from array import array
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
@@ -17,23 +15,21 @@ from pixnar.base.errors import FileFormatError
 from pixnar.base.normalize import normalize_lines
 from pixnar.base.storage import read_container, write_container
 from pixnar.base.strings import SortedStrings
-from pixnar.fusion.atoms import words
-from pixnar.fusion.ngrams import Ngrams
-from pixnar.fusion.postings import Floats, Postings, Weight, Whole
-from pixnar.fusion.recount import Changed, Lengths, Recounted, Rows
+from pixnar.fusion.postings import Changed, Floats, Lengths, Postings, Recounted, Rows, Weight, Whole
+from pixnar.fusion.terms import Ngrams, WordNumbers, words
 from pixnar.vocab import TargetVocabulary, Vocabulary, normalize
 
 Ints = NDArray[np.int64]
 
 Docids = Literal["all", "added", "none"]
 
-_FILE_KIND, _FILE_VERSION = "evidence", 3
+_FILE_KIND, _FILE_VERSION = "lexical", 1
 _BATCH = 20_000
 _START = 0  # the kind of vocabulary tokens that begin a word
 _NO_WORD, _WORD, _PHRASE = 0, 1, 2  # shapes of tokens
 
 
-class DocumentEvidence:
+class LexicalIndex:
     """Scores documents by the terms they share with a query, and by the tokens a model expects in a good document.
 
     Terms 0 … V − 1 are the vocabulary's tokens where they stand as whole words and phrases, overlaps included; V and
@@ -43,8 +39,8 @@ class DocumentEvidence:
 
     >>> vocabulary = Vocabulary.build(["new york hotels", "new york pizza", "cheap hotels", "new york"], min_count=2)
     >>> texts = [(0, "new york hotels"), (0, "cheap hotels"), (1, "pizza in new york"), (2, "zebras")]
-    >>> evidence = DocumentEvidence.build(vocabulary, texts, n_units=3)
-    >>> [int(evidence.own(query).argmax()) for query in ("cheap hotels", "New York pizza", "a zebra or two zebras")]
+    >>> lexical = LexicalIndex.build(vocabulary, texts, n_units=3)
+    >>> [int(lexical.score(query).argmax()) for query in ("cheap hotels", "New York pizza", "a zebra or two zebras")]
     [0, 1, 2]
     """
 
@@ -87,7 +83,7 @@ class DocumentEvidence:
         phrase_weight: float = 0.1,
         docids: Docids = "all",
         n_counted: int | None = None,
-    ) -> DocumentEvidence:
+    ) -> LexicalIndex:
         """Index texts, each given with the document (0 … n_units − 1) it belongs to, in any order.
 
         All texts of a document count as one, but no phrase reaches from one text into the next. `docids` says which
@@ -143,7 +139,7 @@ class DocumentEvidence:
         weights = self._idf(terms) * np.concatenate([factors[used], other_counts])
         return terms, weights.astype(np.float32)
 
-    def own(self, text: str) -> Floats:
+    def score(self, text: str) -> Floats:
         """The score of every document by the query's own words and phrases."""
         return self._score(*self.query_terms(text))
 
@@ -158,16 +154,16 @@ class DocumentEvidence:
             raise IndexError(f"token ids must be in 0 … {len(self.shapes) - 1}")
         return self._score(terms[factors > 0], factors[factors > 0])
 
-    def part(self, units: NDArray[np.int64]) -> DocumentEvidence:
+    def part(self, units: NDArray[np.int64]) -> LexicalIndex:
         """The same of some documents, given ascending, which are 0, 1, 2 … there: each scores what it scores here."""
         whole = self.whole or Whole(self.n_units, self.postings.frequency)
         return self._with(self.postings.part(units), self.lengths.part(units), whole)
 
-    def _with(self, postings: Postings, lengths: Lengths, whole: Whole | None) -> DocumentEvidence:
+    def _with(self, postings: Postings, lengths: Lengths, whole: Whole | None) -> LexicalIndex:
         how: dict[str, Any] = {"phrase_weight": self.phrase_weight, "docids": self.docids}
-        return DocumentEvidence(self._vocabulary, postings, self.table, self.shapes, lengths, whole=whole, **how)
+        return LexicalIndex(self._vocabulary, postings, self.table, self.shapes, lengths, whole=whole, **how)
 
-    def changed(self, changed: Changed) -> DocumentEvidence:
+    def changed(self, changed: Changed) -> LexicalIndex:
         """The same after documents gained and lost docids.
 
         How rare a term is and the mean length stay those of the build; a word that no text had stands in none.
@@ -233,9 +229,7 @@ class DocumentEvidence:
         write_container(path, _FILE_KIND, _FILE_VERSION, meta, arrays)
 
     @classmethod
-    def load(
-        cls, path: str | os.PathLike[str], vocabulary: TargetVocabulary, *, verify: bool = True
-    ) -> DocumentEvidence:
+    def load(cls, path: str | os.PathLike[str], vocabulary: TargetVocabulary, *, verify: bool = True) -> LexicalIndex:
         """Map a file that `save` wrote, for the vocabulary it was built with; `verify` reads all to find damage."""
         container = read_container(path, _FILE_KIND, _FILE_VERSION, verify=verify)
         arrays, meta = container.arrays, container.meta
@@ -247,7 +241,7 @@ class DocumentEvidence:
             how: dict[str, Any] = {"phrase_weight": float(meta["phrase_weight"]), "docids": meta["docids"]}
             return cls(vocabulary, postings, table, arrays["shapes"], lengths, whole=whole, **how)
         except (KeyError, ValueError, TypeError) as error:
-            raise FileFormatError(f"{path} holds no usable evidence ({error}): build it again") from error
+            raise FileFormatError(f"{path} holds no usable lexical index ({error}): build it again") from error
 
 
 class _Found(NamedTuple):
@@ -259,21 +253,14 @@ class _Found(NamedTuple):
 
     @classmethod
     def of(cls, ngrams: Ngrams, texts: Iterable[tuple[int, str]], n_units: int) -> _Found:
-        numbers: defaultdict[str, int] = defaultdict()
-        numbers.default_factory = numbers.__len__  # a new word gets the next number
-        token_rows, word_rows = [], []
+        numbers, token_rows, word_rows = WordNumbers(), [], []
         for units, lines in _batches(texts):
             if not 0 <= units.min() <= units.max() < n_units:
                 raise ValueError(f"the units of texts must be in 0 … {n_units - 1}")
             tokens = ngrams.count(lines, threads=1)
             token_rows.append(Rows(tokens.ids.astype(np.int64), units[tokens.texts], tokens.counts.astype(np.int64)))
-            found, lengths = array("q"), array("q")
-            for line in lines:
-                row = words(line)
-                found.extend(map(numbers.__getitem__, row))
-                lengths.append(len(row))
-            word_ids, word_units = np.array(found, np.int64), np.repeat(units, np.array(lengths, np.int64))
-            word_rows.append(Rows(word_ids, word_units, np.ones(len(word_ids), np.int64)))
+            found, lengths = numbers.of(lines)
+            word_rows.append(Rows(found.astype(np.int64), np.repeat(units, lengths), np.ones(len(found), np.int64)))
         return cls(Rows.joined(token_rows), Rows.joined(word_rows), list(numbers))
 
 

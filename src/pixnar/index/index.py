@@ -56,8 +56,8 @@ class Index:
     ) -> Index:
         """Open an index; without `shortlist` every token of the vocabulary is scored.
 
-        `sources` says what ranks: "docids" alone, "evidence": also what else the model's phrases say for a document,
-        "all": also what the recipe fuses, dense vectors and BM25. The weights of each were chosen on dev.
+        `sources` says what ranks: "docids" alone, "lexical": also the lexical index, by the words of the query and by
+        what the model expects, "all": also the vectors that the recipe fuses. The weights of each were chosen on dev.
 
         Files are mapped: they must be there in their sizes, damage inside shows when it is met or with `verify`. The
         first query reads the docid table, which takes seconds for millions of docids; with `warm_up` that is done here.

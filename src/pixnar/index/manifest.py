@@ -13,8 +13,8 @@ from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.base.storage import UNFINISHED, file_digest, write_json
 
 NAME = "manifest.json"
-SOURCES = ("docids", "evidence", "all")
-"""What may rank documents: docids alone; also evidence, what the model's phrases say; also dense, text and BM25."""
+SOURCES = ("docids", "lexical", "all")
+"""What may rank documents: docids alone; also the lexical index; also the vectors of docids and of text."""
 
 _NOT_SHIPPED = ("work", NAME)  # checkpoints of an unfinished fit, and the manifest itself
 
@@ -38,12 +38,12 @@ class Kind:
 
 INDEX = Kind(
     "pixnar-index",
-    4,  # documents are counted as the docid table does, and it says what the table was built of
+    5,  # one lexical index: lexical.pixnar
     ("version", "files", "rule", "fusion", "depth", "expansion", "origin"),
     "index",
     "pixnar fit",
     ("docids/",),
-    oldest=4,
+    oldest=5,
 )
 
 

@@ -10,15 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.base.errors import FileFormatError
-from pixnar.fusion.bm25 import Bm25
-from pixnar.fusion.fuse import Fusion
-from pixnar.fusion.lexical import DocumentEvidence
-from pixnar.fusion.ngrams import Ngrams
+from pixnar.fusion.fuse import DENSE, LEXICAL, TEXT, Fusion, needed_by
+from pixnar.fusion.lexical import LexicalIndex
+from pixnar.fusion.terms import Ngrams
 from pixnar.fusion.vectors import DocidVectors
 from pixnar.index.files import (
-    BM25_FILE,
-    EVIDENCE,
     FACTORS,
+    LEXICAL_FILE,
     LEXICON,
     PRIORS,
     SHORTLIST,
@@ -32,7 +30,7 @@ from pixnar.runtime.shortlist import Shortlist
 from pixnar.scoring import Priors
 from pixnar.search.live import Encode
 from pixnar.search.query import QueryScorer
-from pixnar.search.ranker import BM25, DENSE, OWN, TEXT, Ranker, needed_by
+from pixnar.search.ranker import Ranker
 from pixnar.search.spelling import Lexicon, Speller
 from pixnar.table import DocidTable
 
@@ -78,12 +76,9 @@ def open_ranker(
     )
     needed = needed_by(ranker.fusion)
     counted = {}
-    if OWN in needed:
-        ranker.evidence = DocumentEvidence.load(where / EVIDENCE, table.vocabulary, verify=False)
-        counted[EVIDENCE] = ranker.evidence.n_units
-    if BM25 in needed:
-        ranker.bm25 = Bm25.load(where / BM25_FILE, verify=False)
-        counted[BM25_FILE] = ranker.bm25.n_documents
+    if LEXICAL in needed:
+        ranker.lexical = LexicalIndex.load(where / LEXICAL_FILE, table.vocabulary, verify=False)
+        counted[LEXICAL_FILE] = ranker.lexical.n_units
     if DENSE in needed:
         ranker.vectors = DocidVectors.load(where / VECTORS, verify=False)
         counted[VECTORS] = ranker.vectors.n_documents
@@ -99,7 +94,7 @@ def open_ranker(
                 f"{snapshot.documents.origin.size}: copy or build the index again"
             )
     if ranker.fusion is not None or ranker.speller is not None:
-        table.prepare = ranker.sources  # whoever changes docids makes the sources, not the next search
+        table.prepare = ranker.live  # whoever changes docids makes the sources, not the next search
     if warm_up:
         ranker.warm_up()
     return ranker

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.evaluation.queries import Queries
+from pixnar.fusion.fuse import DENSE, EXPANSION, LEXICAL, TEXT
+from pixnar.fusion.fuse import DOCIDS as DOCID_SCORE
 from pixnar.index.files import (
     SHORTLIST,
 )
@@ -27,14 +29,13 @@ from pixnar.pipeline.tune import (
     with_rule,
 )
 from pixnar.scoring import ScoreRule
-from pixnar.search.ranker import BM25, DENSE, EXPANSION, OWN, TEXT, Query, Ranker
-from pixnar.search.ranker import DOCIDS as DOCID_SCORE
+from pixnar.search.ranker import Query, Ranker
 
 Floats = NDArray[np.float32]
 
 # Weights of the sources where there is no dev split. docs/LOG.md has measurements, but none of TEXT (vectors of text):
 # its weight is a guess, that of DENSE.
-_WITHOUT_DEV = {DOCID_SCORE: 0.25, OWN: 1.0, EXPANSION: 0.25, DENSE: 0.5, TEXT: 0.5, BM25: 0.5}
+_WITHOUT_DEV = {DOCID_SCORE: 0.25, LEXICAL: 1.0, EXPANSION: 0.25, DENSE: 0.5, TEXT: 0.5}
 SHARES_OF_LISTS = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4)
 """How many lists a query may take, as shares of those that come to 5 % of the vocabulary."""
 _MOST_LISTED, _LIST_LOSS = 0.2, 0.01  # share of the vocabulary, and what may be lost of dev MRR@10
@@ -95,7 +96,7 @@ class DevChoices:
         if not halves:
             self.fit.say("dev has one query: too few to cross-validate, so no figures are measured")
         fusions: dict[str, dict[str, Any] | None] = {}
-        told = ("docids", "with evidence", "with fusion")
+        told = ("docids", "with lexical", "with fusion")
         for key, name, sources in zip(SOURCES, told, (own[:1], own, everything), strict=True):
             fusion = tune_fusion(tables, dev, sources, ranker.place_of)
             self.fit.report.dev[name] = crossed.summary(sources) if halves else {}
@@ -167,6 +168,6 @@ class DevChoices:
 
 
 def _sources(columns: Collection[str]) -> tuple[list[str], list[str]]:
-    """What the model alone says, by docids and as evidence; and that with other retrievers."""
-    own = [DOCID_SCORE] + [name for name in (OWN, EXPANSION) if name in columns]
-    return own, own + [name for name in (DENSE, TEXT, BM25) if name in columns]
+    """Docids and the lexical index; and these with vectors."""
+    own = [DOCID_SCORE] + [name for name in (LEXICAL, EXPANSION) if name in columns]
+    return own, own + [name for name in (DENSE, TEXT) if name in columns]

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from pixnar.base.progress import Progress
 from pixnar.evaluation.metrics import mrr_at, summary
 from pixnar.evaluation.queries import Queries
-from pixnar.fusion.fuse import Fusion
+from pixnar.fusion.fuse import DENSE, TEXT, Fusion
 from pixnar.pipeline.tune import gather, ranked, tune_fusion, with_rule
 from pixnar.scoring import ScoreRule
-from pixnar.search.ranker import BM25, DENSE, TEXT, Candidates, Query, Ranker
+from pixnar.search.ranker import Candidates, Query, Ranker
 
 Ints = NDArray[np.int64]
 
-OPTIONAL = (DENSE, TEXT, BM25)
+OPTIONAL = (DENSE, TEXT)
 """Sources with a file of their own, which an index may do without; in the order in which that is tried."""
 
 _DEPTH = 100

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pixnar.base.errors import PixnarError
 from pixnar.base.storage import write_json
 from pixnar.evaluation.queries import Queries
-from pixnar.fusion.ngrams import Ngrams
+from pixnar.fusion.terms import Ngrams
 from pixnar.index.files import (
     TRAINING,
 )

@@ -1,4 +1,4 @@
-"""From a corpus to an index: vocabulary, docid table, model, training, shortlist, evidence, choices on dev."""
+"""From a corpus to an index: vocabulary, docid table, model, training, shortlist, sources, choices on dev."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pixnar.corpus.held_out import DEV, hold_out
 from pixnar.docid_generation import DocidOptions, make_docids
 from pixnar.evaluation.queries import Queries, read_queries
 from pixnar.fusion.fuse import Fusion
-from pixnar.fusion.ngrams import Ngrams
+from pixnar.fusion.terms import Ngrams
 from pixnar.index.files import (
     DOCIDS,
     ENCODER,
@@ -261,11 +261,10 @@ class _Fit(FitContext):
         write_priors(self.folder / PRIORS, priors, model.log_z.cpu().numpy())
         scorer = scorer_of(model, priors, start_rule(self.recipe))
         ranker = Ranker(table, scorer, Ngrams(data.vocabulary), shortlist)
-        ranker.depth, ranker.expansion = self.recipe.fuse.depth, self.recipe.evidence.expansion
+        ranker.depth, ranker.expansion = self.recipe.fuse.depth, self.recipe.lexical.expansion
         wanted = (self.corpus, data, table, self.folder, self.recipe, self.progress, features)
         sources = Sources(*wanted, echoes=self.named)
-        ranker.evidence, ranker.bm25, ranker.vectors = sources.evidence(), sources.bm25(), sources.vectors()
-        ranker.text = sources.text()
+        ranker.lexical, ranker.vectors, ranker.text = sources.lexical(), sources.vectors(), sources.text()
         rows = sum(len(made.matrix) for made in (ranker.vectors, ranker.text) if made is not None)
         ranker.nearest = rows <= self.recipe.fuse.nearest
         self.report.facts["nearest"] = ranker.nearest
@@ -306,7 +305,7 @@ class _Fit(FitContext):
             "fusion": fusions["all"],
             "fusions": fusions,
             "depth": self.recipe.fuse.depth,
-            "expansion": self.recipe.evidence.expansion,
+            "expansion": self.recipe.lexical.expansion,
             "nearest": self.report.facts["nearest"],
             "spelling": self.report.facts.get("spelling", {}).get("on", False),
             "spelling_least": self.report.facts.get("spelling", {}).get("least", 1),

@@ -1,4 +1,4 @@
-"""What an index adds to docid scores: evidence, BM25, vectors of docids and of text, each built once."""
+"""The sources that an index adds to docid scores: lexical index, vectors of docids and of text, each built once."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 
 from pixnar.base.progress import Progress
 from pixnar.corpus import Corpus, Document
-from pixnar.fusion.bm25 import Bm25
-from pixnar.fusion.fuse import Fusion
-from pixnar.fusion.lexical import Docids, DocumentEvidence
+from pixnar.fusion.fuse import DENSE, LEXICAL, TEXT, Fusion, needed_by
+from pixnar.fusion.lexical import Docids, LexicalIndex
 from pixnar.fusion.vectors import DocidVectors, name_of
-from pixnar.index.files import BM25_FILE, EVIDENCE, TEXT_FILE, VECTORS
+from pixnar.index.files import LEXICAL_FILE, TEXT_FILE, VECTORS
 from pixnar.model.features import FeatureCache
 from pixnar.recipe import Recipe
-from pixnar.search.ranker import BM25, DENSE, OWN, TEXT, needed_by
 from pixnar.table import DocidTable
 from pixnar.train.data import TrainingData
 from pixnar.vocab import normalize
@@ -66,34 +64,19 @@ class Sources:
                     out.append((self._number_of[document.doc_id], f"{document.title} {document.text}"))
         return out
 
-    def evidence(self) -> DocumentEvidence | None:
-        """What documents say beside their docids; None where the recipe wants none."""
+    def lexical(self) -> LexicalIndex | None:
+        """The lexical index of docids and text; None where the recipe wants none."""
         data = self.data
-        settings, path = self.recipe.evidence, self.folder / EVIDENCE
+        settings, path = self.recipe.lexical, self.folder / LEXICAL_FILE
         if not (settings.docids or settings.text):
             return None
         if not path.exists():
             echoes = self.echoes and settings.text
             texts = self._texts(docids=settings.docids and not echoes, text=settings.text)
             counted: Docids = "none" if not settings.docids else "added" if echoes else "all"
-            some = len(data.doc_ids)
-            DocumentEvidence.build(data.vocabulary, texts, self.table.documents, docids=counted, n_counted=some).save(
-                path
-            )
-        return DocumentEvidence.load(path, data.vocabulary)
-
-    def bm25(self) -> Bm25 | None:
-        """BM25 over docids and text."""
-        data = self.data
-        path = self.folder / BM25_FILE
-        if not self.recipe.fuse.bm25:
-            return None
-        if not path.exists():
-            texts = self._texts(docids=not self.echoes, text=True)
-            groups = [unit for unit, _ in texts]
-            how: dict[str, Any] = {"n_documents": self.table.documents, "n_counted": len(data.doc_ids)}
-            Bm25.build([text for _, text in texts], groups, join=True, docids=not self.echoes, **how).save(path)
-        return Bm25.load(path)
+            size, some = self.table.documents, len(data.doc_ids)
+            LexicalIndex.build(data.vocabulary, texts, size, docids=counted, n_counted=some).save(path)
+        return LexicalIndex.load(path, data.vocabulary)
 
     def vectors(self) -> DocidVectors | None:
         """The encoder's own vectors of the docids."""
@@ -144,5 +127,5 @@ def pieces_of(document: Document, most: int) -> list[str]:
 def unused(fusions: Mapping[str, Mapping[str, Any] | None]) -> list[str]:
     """The files of sources that no fusion of an index gives a weight."""
     needed = {name for fusion in fusions.values() if fusion for name in needed_by(Fusion.from_dict(fusion))}
-    files = {OWN: EVIDENCE, BM25: BM25_FILE, DENSE: VECTORS, TEXT: TEXT_FILE}
+    files = {LEXICAL: LEXICAL_FILE, DENSE: VECTORS, TEXT: TEXT_FILE}
     return [file for name, file in files.items() if name not in needed]

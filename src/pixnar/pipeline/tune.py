@@ -12,7 +12,6 @@ from pixnar.evaluation.metrics import reciprocal_ranks
 from pixnar.evaluation.queries import Queries
 from pixnar.fusion.fuse import Candidates as Table
 from pixnar.fusion.fuse import Fusion, choose, without_dev
-from pixnar.fusion.ranking import best
 from pixnar.scoring import ScoreRule
 from pixnar.search import SlotScores
 from pixnar.search.ranker import Candidates, Query, Ranker
@@ -144,6 +143,6 @@ def ranked(tables: Sequence[Candidates], fusion: Fusion, k: int = 100) -> list[l
     """The documents of each table, best first."""
     out = []
     for table in tables:
-        scores = fusion.scores({name: table.columns[name] for name in fusion.weights})
-        out.append([table.doc_ids[i] for i in best(scores, k)])
+        chosen, _ = fusion.best({name: table.columns[name] for name in fusion.weights}, k)
+        out.append([table.doc_ids[i] for i in chosen])
     return out

@@ -4,8 +4,8 @@ from pixnar.recipe.clover import CLOVER
 from pixnar.recipe.paper import PAPER
 from pixnar.recipe.read import find, from_dict, load, override
 from pixnar.recipe.sections import (
-    Evidence,
     Fuse,
+    Lexical,
     Model,
     Naming,
     Recipe,
@@ -20,8 +20,8 @@ from pixnar.recipe.write import dumps, to_dict
 __all__ = [
     "CLOVER",
     "PAPER",
-    "Evidence",
     "Fuse",
+    "Lexical",
     "Model",
     "Naming",
     "Recipe",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pixnar.recipe.sections import Evidence, Fuse, Model, Recipe, Scoring, Serve, ShortlistSettings, Vocab
+from pixnar.recipe.sections import Fuse, Lexical, Model, Recipe, Scoring, Serve, ShortlistSettings, Vocab
 
 CLOVER = Recipe(
     vocab=Vocab(kind="wordpiece"),
     model=Model(pieces=False),  # they are the vocabulary itself
     scoring=Scoring(copy=0.0),
-    evidence=Evidence(docids=False, text=False),
-    fuse=Fuse(dense=False, text_vectors=0, bm25=False),
+    lexical=Lexical(docids=False, text=False),
+    fuse=Fuse(dense=False, text_vectors=0),
     shortlist=ShortlistSettings(learn=False),  # every word piece is scored
     serve=Serve(spelling="off"),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pixnar.recipe.sections import Evidence, Fuse, Model, Recipe, Scoring, Serve, ShortlistSettings, Train
+from pixnar.recipe.sections import Fuse, Lexical, Model, Recipe, Scoring, Serve, ShortlistSettings, Train
 
 PAPER = Recipe(
     model=Model(encoder="microsoft/deberta-v3-base", slot_design="mask", head="random", bias=False),
@@ -40,8 +40,8 @@ PAPER = Recipe(
         normalize=False,  # raw logits: l3 makes them log-probabilities
         tune=False,
     ),
-    evidence=Evidence(docids=False, text=False),
-    fuse=Fuse(dense=False, text_vectors=0, bm25=False),
+    lexical=Lexical(docids=False, text=False),
+    fuse=Fuse(dense=False, text_vectors=0),
     shortlist=ShortlistSettings(m=4096, r=20000, k=5),
     serve=Serve(spelling="off"),
 )

@@ -280,8 +280,8 @@ class Scoring:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """Lexical matching: the phrases that the model predicts, matched with a document's docids and text."""
+class Lexical:
+    """Lexical index: the words and phrases of the query and of the model, matched with docids and text."""
 
     docids: bool = setting(True, "match them with all docids of a document together")
     text: bool = setting(True, "match them with the document's text too")
@@ -300,10 +300,9 @@ class Fuse:
         0,
         64,
     )
-    bm25: bool = setting(True, "add BM25 over docids and text")
     margin: float = setting(
         0.005,
-        "keep dense, text vectors and BM25 only if each raises cross-validated dev MRR@10 by this share; 0: keep all",
+        "keep dense and text vectors only if each raises cross-validated dev MRR@10 by this share; 0: keep both",
         0,
         1,
     )
@@ -396,7 +395,7 @@ class Recipe:
     model: Model = Model()
     train: Train = Train()
     scoring: Scoring = Scoring()
-    evidence: Evidence = Evidence()
+    lexical: Lexical = Lexical()
     fuse: Fuse = Fuse()
     shortlist: ShortlistSettings = ShortlistSettings()
     serve: Serve = Serve()

@@ -6,12 +6,9 @@ shortlist says which of them a query needs.
 
 from __future__ import annotations
 
-from pixnar.runtime.encoder_cache import CachedEncoder
 from pixnar.runtime.factors import DocidFactors
-from pixnar.runtime.formats import FORMATS, Format
-from pixnar.runtime.kernels import head_path, head_paths
-from pixnar.runtime.protocol import TextEncoder
-from pixnar.runtime.query_encoder import QueryEncoder, Timings
+from pixnar.runtime.formats import FORMATS, Format, head_path, head_paths
+from pixnar.runtime.query_encoder import CachedEncoder, QueryEncoder, TextEncoder, Timings
 from pixnar.runtime.rows import HeadRows, Scored, union_of_lists
 from pixnar.runtime.shortlist import Shortlist, defaults, token_lists
 

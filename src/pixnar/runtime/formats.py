@@ -1,7 +1,9 @@
-"""Rows of floats to bytes and back."""
+"""Rows of floats to bytes and back, and which instructions the kernels use."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Literal, get_args
 
 import numpy as np
@@ -77,3 +79,18 @@ def _float_bytes(rows: Floats, format: Format) -> NDArray[np.uint8]:
         return small.view(np.uint8)
     bits = np.ascontiguousarray(rows).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16).view(np.uint8)  # half to even
+
+
+def head_paths() -> list[str]:
+    """The paths this machine can run, best first; the first one is used."""
+    return _native.head_paths()
+
+
+@contextlib.contextmanager
+def head_path(name: str) -> Iterator[None]:
+    """Use another path for a while, in the whole process: for tests and comparisons."""
+    _native.use_head_path(name)
+    try:
+        yield
+    finally:
+        _native.use_head_path("")

@@ -1,13 +1,15 @@
-"""A query encoder that needs neither torch nor transformers."""
+"""The query encoder, which needs neither torch nor transformers, and a cache of the vectors it gave."""
 
 from __future__ import annotations
 
 import os
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import onnxruntime
@@ -16,7 +18,16 @@ from tokenizers import Tokenizer
 
 from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.runtime.encoder_folder import INPUTS, INT8, OUTPUTS, TOKENIZER, Note, check_files, read_note
-from pixnar.runtime.protocol import Floats
+
+Floats = NDArray[np.float32]
+
+
+class TextEncoder(Protocol):
+    """`QueryEncoder` (onnxruntime) and `Nar` (torch) are such."""
+
+    def query_vectors(self, texts: Sequence[str], batch: int = 64) -> tuple[Floats, Floats]:
+        """X [Q, s + 1, d] and the pooled vectors [Q, d] of normalised texts."""
+
 
 _BULK_TEXTS, _BULK_PIECES = 32, 2048  # of a batch in `bulk`, padding included
 
@@ -174,3 +185,42 @@ def _session(path: Path, threads: int) -> Any:
     if names != (set(INPUTS), set(OUTPUTS)):
         raise FileFormatError(f"{path} is the graph of something else: copy or export the encoder again")
     return session
+
+
+class CachedEncoder:
+    """An encoder that remembers the vectors of the `size` texts asked for last. Safe for many threads."""
+
+    def __init__(self, encoder: TextEncoder, size: int) -> None:
+        self.encoder, self.size = encoder, size
+        self._known: OrderedDict[str, tuple[Floats, Floats]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def query_vectors(self, texts: Sequence[str], batch: int = 64) -> tuple[Floats, Floats]:
+        """X [Q, s + 1, d] and the pooled vectors [Q, d] of normalised texts."""
+        x, pooled, _ = self.timed(texts, batch)
+        return x, pooled
+
+    def timed(self, texts: Sequence[str], batch: int = 64) -> tuple[Floats, Floats, Timings]:
+        """`query_vectors`, and how long its two steps took for the texts that were not known."""
+        spent = Timings(0.0, 0.0)
+        with self._lock:
+            found = {text: self._known[text] for text in texts if text in self._known}
+            for text in texts:
+                if text in found:
+                    self._known.move_to_end(text)
+        new = [text for text in dict.fromkeys(texts) if text not in found]
+        if new or not texts:
+            if isinstance(self.encoder, QueryEncoder):
+                x, pooled, spent = self.encoder.timed(new, batch)
+            else:
+                x, pooled = self.encoder.query_vectors(new, batch)
+            if not texts:
+                return x, pooled, spent
+            found |= {text: (x[i].copy(), pooled[i].copy()) for i, text in enumerate(new)}
+            with self._lock:
+                for text in new:
+                    self._known[text] = found[text]
+                while len(self._known) > self.size:
+                    self._known.popitem(last=False)
+        x, pooled = (np.stack([found[text][part] for text in texts]) for part in (0, 1))
+        return x, pooled, spent

@@ -1,10 +1,14 @@
-"""The settings of a score, in one place."""
+"""What a score is: its settings, the priors of tokens, and the formulas from products with phrase rows to scores."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from pixnar.base.errors import PixnarError
 
@@ -45,7 +49,7 @@ class ScoreRule:
         if wrong:
             raise PixnarError(f"scoring: {wrong}")
 
-    @property
+    @cached_property
     def length_power(self) -> float:
         """The power of its length that a docid's sum is divided by; factors of docids take the place of such a rule."""
         return 0.0 if self.score == "composed" else self.length_norm
@@ -98,3 +102,69 @@ PAPER_RULE = ScoreRule(
 
 COMPOSED_RULE = ScoreRule(score="composed", copy=0.0, length_norm=0.0, normalize=False)
 """Docids as normalised sums of phrase rows, x_0 for every place, documents by log-sum-exp; nothing copied."""
+
+
+@dataclass(frozen=True)
+class Priors:
+    """Log priors of tokens, smoothed so that none is impossible, and of the end of a docid by slot.
+
+    >>> [round(float(p), 3) for p in Priors.count([3, 0], lengths=[1, 1, 2], slots=2).tokens]
+    [-0.223, -1.609]
+    """
+
+    tokens: NDArray[np.float32]
+    ends: NDArray[np.float32]
+
+    @classmethod
+    def count(cls, counts: ArrayLike, lengths: ArrayLike, slots: int) -> Priors:
+        """From how often each token is used in the docids, and the docids' lengths.
+
+        p(v) = (count + 1) / (N + V). The end is corrected by the ending rate of its slot: of the docids that have at
+        least t tokens before slot t + 1, the share that ends there, smoothed alike.
+        """
+        used = np.asarray(counts, np.float64)
+        tokens = np.log((used + 1) / (used.sum() + len(used)))
+        sizes = np.asarray(lengths)
+        ended = np.array([(sizes == t).sum() for t in range(slots)], np.float64)
+        reached = np.array([(sizes >= t).sum() for t in range(slots)], np.float64)
+        return cls(tokens.astype(np.float32), np.log((ended + 1) / (reached + 2)).astype(np.float32))
+
+
+def token_scores(xp: Any, log_p: Any, log_copy: Any | None, log_prior: Any, rule: ScoreRule) -> Any:
+    """Scale · ( log[(1 − copy) P(v) + copy · C(v)] − prior_weight · log p(v) ); C(v) is uniform over own n-grams.
+
+    >>> rule = ScoreRule(copy=0.5, prior_weight=1.0)
+    >>> token_scores(np, np.log([0.2]), np.log([0.5]), np.log([0.1]), rule).round(4).tolist()
+    [1.2528]
+    """
+    if rule.copy and log_copy is not None:
+        log_p = xp.logaddexp(log_p + math.log1p(-rule.copy), log_copy + math.log(rule.copy))
+    return (log_p - rule.prior_weight * log_prior) * rule.scale
+
+
+def composed_scores(xp: Any, products: Any, bonus: Any | None, rule: ScoreRule) -> Any:
+    """Scale · (x·w_v + bonus of v), from products x·w_v without any bias; the bonus is 0 for all but own n-grams."""
+    return (products if bonus is None else products + bonus) * rule.scale
+
+
+def own_bonus(own: NDArray[np.integer], priors: Priors, rule: ScoreRule) -> NDArray[np.float32] | None:
+    """What the composed score adds for each n-gram of the query that is a token: copy · idf, idf = −log p(v)."""
+    if not rule.copy:
+        return None
+    bonus: NDArray[np.float32] = (-rule.copy * priors.tokens[own]).astype(np.float32)
+    return bonus
+
+
+def floors(priors: Priors, rule: ScoreRule) -> NDArray[np.float32] | None:
+    """What each token scores at least; None where a docid with an unscored token is not to be found."""
+    if rule.score == "composed" or rule.floor == "zero":
+        return np.zeros(len(priors.tokens), np.float32)
+    if rule.floor == "strict":
+        return None
+    values = ((1 - rule.prior_weight) * priors.tokens - 1.0) * rule.scale
+    return values.astype(np.float32)
+
+
+def end_scores(xp: Any, log_p: Any, log_ends: Any, rule: ScoreRule) -> Any:
+    """Scores of the end of a docid at each slot, corrected by the ending rate of the slot."""
+    return (log_p - rule.prior_weight * log_ends) * rule.scale

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pixnar.search.decoder import Decoded, Decoder
-from pixnar.search.hits import DocidHit, DocumentHit, Generated, Hit
-from pixnar.search.retriever import Retriever
-from pixnar.search.scores import SlotScores
+from pixnar.search.hits import DocidHit, DocumentHit, Generated, Hit, Retriever
+from pixnar.search.query import SlotScores
 
 __all__ = ["Decoded", "Decoder", "DocidHit", "DocumentHit", "Generated", "Hit", "Retriever", "SlotScores"]

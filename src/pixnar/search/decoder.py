@@ -15,7 +15,7 @@ from pixnar import _native
 from pixnar.documents import Filter
 from pixnar.runtime.factors import DocidFactors
 from pixnar.search.hits import DocidHit, DocumentHit, Order, Tokens
-from pixnar.search.scores import SlotScores, as_floats
+from pixnar.search.query import SlotScores, as_floats
 from pixnar.table import DocidTable
 from pixnar.table.overlay import Bits
 from pixnar.table.snapshot import Snapshot
@@ -325,7 +325,9 @@ class Decoder:
             if isinstance(getattr(options, name), str):
                 raise ValueError(f"{name} is one text: give a list of document ids")
         snapshot, space = self._space()
-        return snapshot, space, snapshot.allowed(options.allow, options.forbid, options.where)
+        restricted = options.allow is not None or options.forbid is not None or options.where is not None
+        allowed = snapshot.allowed(options.allow, options.forbid, options.where) if restricted else None
+        return snapshot, space, allowed
 
     def _space(self) -> tuple[Snapshot, _native.SearchSpace]:
         """What the table is now; only what changed since the last time is prepared again."""

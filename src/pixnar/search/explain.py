@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pixnar.fusion.ranking import best
+from pixnar.fusion.fuse import DOCIDS
+from pixnar.fusion.postings import best
 from pixnar.search import Hit
 from pixnar.search.options import SearchOptions
-from pixnar.search.ranker import DOCIDS, Candidates, Query, Ranker, Stopwatch
+from pixnar.search.ranker import Candidates, Query, Ranker, Stopwatch
 from pixnar.search.score_breakdown import ScoreBreakdown, alone, contributions
 from pixnar.search.searcher import Searcher
 
@@ -62,7 +63,7 @@ def _hits(
     """
     place = {} if found is None else {doc_id: i for i, doc_id in enumerate(found.doc_ids)}
     added = [] if found is None else contributions(searcher.ranker, found)
-    equal = set(searcher.named(query))
+    equal = set(searcher.ranker.table.look_up(query.text)[1])
     told = []
     for hit in hits:
         docids, document = sums.document(hit.id)

@@ -1,8 +1,9 @@
-"""What is found, by the decoder and by its slow twin."""
+"""Hits: what a search finds, what the decoder and its slow twin find, and who may be asked for them."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol
 
 Tokens = tuple[int, ...]
 Order = Literal["slots", "any", "assigned"]
@@ -47,3 +48,13 @@ class DocumentHit(NamedTuple):
     doc_id: str
     score: float
     tokens: Tokens
+
+
+class Retriever(Protocol):
+    """Texts come in; for each the best documents come out, best first, none twice."""
+
+    def search(self, query: str, k: int = 10) -> list[Hit]:
+        """The k best documents, or as many as there are."""
+
+    def search_batch(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
+        """The same for many queries, whose answers do not depend on each other."""

@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.documents.columns import word_bytes
-from pixnar.fusion.bm25 import Bm25
-from pixnar.fusion.changed_vectors import ChangedVectors
-from pixnar.fusion.lexical import DocumentEvidence
-from pixnar.fusion.recount import Changed
-from pixnar.fusion.vectors import DocidVectors, name_of
+from pixnar.fusion.fuse import Sources
+from pixnar.fusion.lexical import LexicalIndex
+from pixnar.fusion.postings import Changed
+from pixnar.fusion.vectors import ChangedVectors, DocidVectors, name_of
 from pixnar.search.spelling import Speller
-from pixnar.table.difference import Docids
+from pixnar.table.journal import Docids
 from pixnar.table.snapshot import Snapshot
 from pixnar.vocab import TargetVocabulary, normalize
 
@@ -29,16 +28,10 @@ Encode = Callable[[Sequence[str]], Floats]
 _AT_ONCE = 64  # texts handed to the encoder
 
 
-class Sources(NamedTuple):
-    """What speaks for documents beside the scores of their docids; documents are units, see `Numbering`.
+class Live(NamedTuple):
+    """The sources of one state of a table, and what corrects queries, which knows the words of added docids."""
 
-    The speller corrects queries before they are asked; it knows the words of docids that were added.
-    """
-
-    evidence: DocumentEvidence | None
-    bm25: Bm25 | None
-    vectors: DocidVectors | ChangedVectors | None
-    text: DocidVectors | ChangedVectors | None
+    sources: Sources
     speller: Speller | None = None
 
 
@@ -47,30 +40,28 @@ class LiveSources:
 
     def __init__(
         self,
-        evidence: DocumentEvidence | None,
-        bm25: Bm25 | None,
+        lexical: LexicalIndex | None,
         vectors: DocidVectors | None,
         text: DocidVectors | None,
         vocabulary: TargetVocabulary,
         encode: Encode | None,
         speller: Speller | None = None,
     ) -> None:
-        self._evidence, self._bm25, self._vectors, self._text = evidence, bm25, vectors, text
+        self._lexical, self._vectors, self._text = lexical, vectors, text
         self._vocabulary, self._encode, self._speller = vocabulary, encode, speller
         self._encoded: dict[str, Floats] = {}  # the vectors of added docids
         self._before: dict[str, Floats] = {}  # those of the state made before, which may be asked for again
 
-    def after(self, snapshot: Snapshot) -> Sources:
+    def after(self, snapshot: Snapshot) -> Live:
         """As they are after the changes that led to this state of the table."""
         changed = self._changed(snapshot)
         only_removed = changed._replace(gained=[], lost=[], lost_names=[])  # docids are no text
-        return Sources(
-            self._evidence and self._evidence.changed(changed),
-            self._bm25 and self._bm25.changed(changed),
+        sources = Sources(
+            self._lexical and self._lexical.changed(changed),
             self._vectors and ChangedVectors(self._vectors, changed, self._gained(changed)),
             self._text and ChangedVectors(self._text, only_removed, self._text.matrix[:0].astype(np.float32)),
-            self._speller and self._speller.with_added(text for _, text in changed.gained),
         )
+        return Live(sources, self._speller and self._speller.with_added(text for _, text in changed.gained))
 
     def _changed(self, snapshot: Snapshot) -> Changed:
         difference, numbering = snapshot.difference, snapshot.numbering

@@ -15,23 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.base.errors import FileFormatError
-from pixnar.fusion.bm25 import Bm25
-from pixnar.fusion.fuse import Fusion
-from pixnar.fusion.lexical import DocumentEvidence
-from pixnar.fusion.ngrams import Ngrams
-from pixnar.fusion.ranking import best
-from pixnar.fusion.vectors import NO_DOCID, DocidVectors
+from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL, TEXT, Expanded, Fusion, Sources, Top, needed_by
+from pixnar.fusion.lexical import LexicalIndex
+from pixnar.fusion.terms import Ngrams
+from pixnar.fusion.vectors import DocidVectors
 from pixnar.runtime import HeadRows
 from pixnar.runtime.factors import DocidFactors
 from pixnar.search import Decoded, Decoder, DocidHit, DocumentHit, SlotScores
 from pixnar.search.decoder import DocumentSearch
 from pixnar.search.hits import Tokens
-from pixnar.search.live import Encode, LiveSources, Sources
+from pixnar.search.live import Encode, Live, LiveSources
 from pixnar.search.options import ANYTHING, SearchOptions
 from pixnar.search.query import ArrayHead, QueryScorer
 from pixnar.search.spelling import Speller
 from pixnar.table import DocidTable
-from pixnar.table.difference import Difference
+from pixnar.table.journal import Difference
 from pixnar.table.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -41,7 +39,6 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 _AT_ONCE = 16  # items of each thread
-DOCIDS, OWN, EXPANSION, DENSE, TEXT, BM25 = "docids", "own", "expansion", "dense", "text", "bm25"
 
 
 class Query(NamedTuple):
@@ -56,20 +53,6 @@ class Query(NamedTuple):
     own: NDArray[np.uint32]
     tokens: NDArray[np.uint32] | None
     original: str = ""
-
-
-class Expanded(NamedTuple):
-    """Tokens that a model expects in a good document, and how much likelier it finds each than it is anywhere."""
-
-    tokens: NDArray[np.int64]
-    gains: Floats
-
-
-class Top(NamedTuple):
-    """The units that a source scores highest, best first, and their scores, all above 0."""
-
-    units: NDArray[np.int64]
-    scores: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,12 +121,6 @@ class Stopwatch:
         self._last = now
 
 
-def needed_by(fusion: Fusion | None) -> set[str]:
-    """The sources that a fusion cannot do without: OWN for the evidence, whatever it is asked for, and the others."""
-    weights = set() if fusion is None else set(fusion.weights)
-    return (weights & {BM25, DENSE, TEXT}) | ({OWN} if weights & {OWN, EXPANSION} else set())
-
-
 def factors_of(scorer: QueryScorer, table: DocidTable) -> DocidFactors:
     """The factors of a table's docids under the composed score, by the scorer's own phrase rows."""
     head = scorer.head
@@ -162,9 +139,8 @@ class Ranker:
     scorer: QueryScorer
     ngrams: Ngrams
     shortlist: Shortlist | None = None
-    evidence: DocumentEvidence | None = None
+    lexical: LexicalIndex | None = None
     vectors: DocidVectors | None = None
-    bm25: Bm25 | None = None
     text: DocidVectors | None = None
     fusion: Fusion | None = None
     depth: int = 200
@@ -188,35 +164,34 @@ class Ranker:
         self.origin = self.origin or self.table.origin
         self._lock = threading.Lock()
         self._live: LiveSources | None = None
-        self._ready: list[tuple[Difference, Sources]] = []  # the latest two, never changed in place
+        self._ready: list[tuple[Difference, Live]] = []  # the latest two, never changed in place
 
     def drop_unweighted(self) -> None:
         """Leave out what the fusion gives no weight, as a search of the index does."""
         needed = needed_by(self.fusion)
-        self.evidence = self.evidence if OWN in needed else None
-        self.bm25 = self.bm25 if BM25 in needed else None
+        self.lexical = self.lexical if LEXICAL in needed else None
         self.vectors = self.vectors if DENSE in needed else None
         self.text = self.text if TEXT in needed else None
 
     def warm_up(self) -> None:
         """Do now what the first query would do: bound the score of every docid, and count those that changed."""
         self.decoder.warm_up()
-        self.sources(self.table.snapshot())
+        self.live(self.table.snapshot())
 
-    def sources(self, snapshot: Snapshot) -> Sources:
+    def live(self, snapshot: Snapshot) -> Live:
         """What speaks for documents beside their docids, after the changes that led to a state of the docid table.
 
         Two states are kept: searches go on with the old one, without waiting, while the new one is made.
         """
         self.check_origin(snapshot)
-        built, difference = (self.evidence, self.bm25, self.vectors, self.text), snapshot.difference
-        if not difference:
-            return Sources(*built, self.speller)
-        for known, sources in self._ready:
+        built, difference = (self.lexical, self.vectors, self.text), snapshot.difference
+        if not snapshot.changed:
+            return Live(Sources(*built), self.speller)
+        for known, live in self._ready:
             if known is difference:
-                return sources
+                return live
         with self._lock:
-            made = next((sources for known, sources in self._ready if known == difference), None)
+            made = next((live for known, live in self._ready if known == difference), None)
             if made is None:
                 if self._live is None:
                     self._live = LiveSources(*built, self.ngrams.vocabulary, self.encode, self.speller)
@@ -227,7 +202,7 @@ class Ranker:
 
     def check_origin(self, snapshot: Snapshot) -> None:
         """Raise if a docid table was built of other documents than the sources were."""
-        counting = any(source is not None for source in (self.evidence, self.bm25, self.vectors, self.text))
+        counting = any(source is not None for source in (self.lexical, self.vectors, self.text))
         if counting and snapshot.documents.origin.ids != self.origin:
             raise FileFormatError(
                 f"{self.table.path or 'the docid table'} was built again with documents that the other files lack: "
@@ -236,7 +211,7 @@ class Ranker:
 
     def current_speller(self) -> Speller | None:
         """What corrects queries, with the words of all docids that were added so far; None without a lexicon."""
-        return None if self.speller is None else self.sources(self.table.snapshot()).speller
+        return None if self.speller is None else self.live(self.table.snapshot()).speller
 
     @cached_property
     def place_of(self) -> dict[str, int]:
@@ -330,7 +305,7 @@ class Ranker:
     def expanded(self, query: Query) -> Expanded | None:
         """What the model expects in a good document, if that is asked for."""
         weights = None if self.fusion is None else self.fusion.weights
-        if self.evidence is None or not self.expansion or (weights is not None and EXPANSION not in weights):
+        if self.lexical is None or not self.expansion or (weights is not None and EXPANSION not in weights):
             return None
         return Expanded(*self.scorer.expansion(query.x, self.expansion, query.tokens))
 
@@ -352,26 +327,22 @@ class Ranker:
         decoded = [search.best(depth)]
         snapshot, numbers = search.snapshot, decoded[0].documents
         lap("decode")
-        sources, numbering = self.sources(snapshot), snapshot.numbering
-        whole = _whole_columns(sources, query, (expanded or self.expanded)(query), self.nearest)
-        tops = {name: _top(column, depth) for name, column in whole.items()}
-        units = numbering.units(numbers)
-        missing = np.setdiff1d(np.concatenate([units[:0], *(top.units for top in tops.values())]), units)
-        lap("evidence")
+        sources, numbering = self.live(snapshot).sources, snapshot.numbering
+        expected = (expanded or self.expanded)(query)
+        whole, tops = sources.whole(query.text, query.pooled, expected, depth, nearest=self.nearest)
+        leading = np.concatenate([np.zeros(0, np.int64), *(top.units for top in tops.values())])
+        missing = np.setdiff1d(numbering.numbers(leading), numbers)
+        lap("sources")
         if len(missing):
-            decoded.append(search.among(numbering.numbers(missing)))
+            decoded.append(search.among(missing))
             numbers = np.concatenate([numbers, decoded[1].documents])
-            units = numbering.units(numbers)
+        units = numbering.units(numbers)
         lap("decode")
         columns = {DOCIDS: np.concatenate([run.scores for run in decoded]).astype(np.float32)}
-        columns |= {name: column[units] for name, column in whole.items()}
-        for name, vectors in ((DENSE, sources.vectors), (TEXT, sources.text)):
-            if vectors is not None:
-                near = columns[name] if name in columns else vectors.best(query.pooled, units)
-                columns[name] = np.where(near == NO_DOCID, np.float32(np.nan), near)  # it says nothing of these
+        columns |= sources.some(whole, query.pooled, units)
         order = np.argsort(snapshot.id_keys(numbers))  # equals go by id
         columns = {name: column[order] for name, column in columns.items()}
-        lap("evidence")
+        lap("sources")
         return Candidates(numbers[order], columns, decoded, order, tops)
 
     def search(self, queries: Sequence[Query], options: SearchOptions = ANYTHING) -> list[list[DocumentHit]]:
@@ -395,8 +366,7 @@ class Ranker:
             lap("decode")
             return hits
         found = self.candidates(query, scores, max(self.depth, k), options, lap)
-        fused = self.fusion.scores(found.columns)
-        hits = found.hits(best(fused, k), fused)
+        hits = found.hits(*self.fusion.best(found.columns, k))
         lap("fuse")
         return hits
 
@@ -410,25 +380,3 @@ class Ranker:
             while some := list(islice(rest, _AT_ONCE * self.threads)):
                 done += pool.map(work, some)
         return done
-
-
-def _whole_columns(sources: Sources, query: Query, expanded: Expanded | None, nearest: bool) -> dict[str, Floats]:
-    """Scores of all documents by each source beside the docid scores, by vectors only if the `nearest` are wanted."""
-    columns = {}
-    if sources.evidence is not None:
-        columns[OWN] = sources.evidence.own(query.text)
-        if expanded is not None:
-            columns[EXPANSION] = sources.evidence.expansion(*expanded)
-    if sources.bm25 is not None:
-        columns[BM25] = sources.bm25.documents(query.text)
-    for name, vectors in ((DENSE, sources.vectors), (TEXT, sources.text)):
-        if vectors is not None and nearest:
-            columns[name] = vectors.every(query.pooled)
-    return columns
-
-
-def _top(column: Floats, depth: int) -> Top:
-    """The units with the largest scores above 0."""
-    units = best(column, depth)
-    units = units[column[units] > 0]
-    return Top(units, column[units])

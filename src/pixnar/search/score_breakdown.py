@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pixnar.fusion.fuse import DOCIDS
 from pixnar.search import Decoded, DocidHit, SlotScores
 from pixnar.search.options import SearchOptions
-from pixnar.search.ranker import DOCIDS, Candidates, Query, Ranker
+from pixnar.search.ranker import Candidates, Query, Ranker
 
 Floats = NDArray[np.float32]
 Tokens = tuple[int, ...]

@@ -1,6 +1,6 @@
 """The searcher: from the text of a query to hits, through the stages that every search goes through.
 
-The stages: spelling, tokenise, encode, shortlist, score, decode, evidence, fuse, map.
+The stages: spelling, tokenise, encode, shortlist, score, decode, sources, fuse, map.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pixnar.base.errors import PixnarError
 from pixnar.runtime import CachedEncoder, QueryEncoder, TextEncoder
 from pixnar.search.hits import DocumentHit, Hit
 from pixnar.search.options import ANYTHING, SearchOptions
+from pixnar.search.query import SlotScores
 from pixnar.search.ranker import Query, Ranker, Stopwatch
-from pixnar.search.scores import SlotScores
 from pixnar.search.spelling import LEXICON, Speller
 from pixnar.vocab import normalize
 
@@ -100,22 +100,19 @@ class Searcher:
 
     def hits(self, query: Query, rows: list[DocumentHit], options: SearchOptions) -> list[Hit]:
         """Ranked documents as hits: those that the query names first, those below the threshold left out."""
-        named = self.ranker.allowed(self.named(query), options)
+        table = self.ranker.table
+        tokens, doc_ids = table.look_up(query.text)
+        named = self.ranker.allowed(doc_ids, options) if doc_ids else set()
         if named and options.k:
-            rows = named_first(rows, named, self.ranker.table.encode(query.text), options.k)
+            rows = named_first(rows, named, tokens, options.k)
         kept = [row for row in rows if options.threshold is None or row.score >= options.threshold]
-        table = self.ranker.table
-        docids, titles = table.spellings([row.tokens for row in kept]), [""] * len(kept)
+        docids = [row.tokens for row in kept]
         if options.titles:
-            documents = table.described([row.doc_id for row in kept])
-            titles = [document.title if document else "" for document in documents]
-        rest = zip(kept, docids, titles, strict=True)
+            spellings, titles = table.shown(docids, [row.doc_id for row in kept])
+        else:
+            spellings, titles = table.spellings(docids), [""] * len(kept)
+        rest = zip(kept, spellings, titles, strict=True)
         return [Hit(row.doc_id, row.score, docid, title) for row, docid, title in rest]
-
-    def named(self, query: Query) -> list[str]:
-        """The documents that a query names word by word."""
-        table = self.ranker.table
-        return table.named(table.encode(query.text)) if query.text else []
 
 
 def named_first(rows: list[DocumentHit], named: set[str], tokens: tuple[int, ...], k: int) -> list[DocumentHit]:

@@ -15,9 +15,8 @@ from pixnar.base.progress import Progress
 from pixnar.base.storage import read_container, write_container
 from pixnar.base.strings import TextBlocks, damaged
 from pixnar.documents.documents import Documents
-from pixnar.table.difference import Difference
 from pixnar.table.folder import File, Manifest, TableFolder
-from pixnar.table.journal import Journal
+from pixnar.table.journal import Difference, Journal
 
 STEP = 1 << 16  # rows that are handled at a time when all are gone through
 _INDEX = ("doc_rows", "doc_row_heads", "doc_row_bits", "postings", "posting_heads", "posting_bits")

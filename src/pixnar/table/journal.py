@@ -4,6 +4,9 @@ A change is on disk, whole, when `append` returns. If the machine stops in the m
 end of the file, and is left out when the file is read. Anything else that does not fit its checksums is damage, and an
 error. Every checksum takes in the one before it, and the first the seal of the table: a change counts only where it
 was made.
+
+The journal is forgotten by compaction, which folds it into the table. `Difference`, the sum of all changes since the
+table was built, outlives it, so that whatever was built together with the table can count the changes.
 """
 
 from __future__ import annotations
@@ -13,16 +16,17 @@ import json
 import os
 import struct
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import xxhash
 
 from pixnar.base.errors import FileFormatError, PixnarError
-from pixnar.base.storage import sync_folder
+from pixnar.base.storage import read_container, sync_folder, write_container
 from pixnar.corpus.errors import shown
 from pixnar.corpus.records import Document
 from pixnar.documents.columns import as_text
@@ -231,3 +235,56 @@ def _has_whole(tail: bytes) -> bool:
                 return True
         at = tail.find(_BEGIN, at + 1)
     return False
+
+
+Docids = dict[Tokens, str]
+"""Docids as they were written, by their tokens; "" where the table keeps no spellings."""
+
+_KIND, _VERSION = "diff", 1
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The sum of all changes since a table was built. Removals come first: a removed document may have come back."""
+
+    removed_documents: frozenset[str] = frozenset()
+    added: Mapping[str, Docids] = field(default_factory=dict)
+    removed: Mapping[str, Docids] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.removed_documents or self.added or self.removed)
+
+    def part(self, mine: Callable[[str], bool]) -> Difference:
+        """The same of some documents."""
+        return Difference(
+            frozenset(filter(mine, self.removed_documents)),
+            {doc_id: docids for doc_id, docids in self.added.items() if mine(doc_id)},
+            {doc_id: docids for doc_id, docids in self.removed.items() if mine(doc_id)},
+        )
+
+    def save(self, path: Path) -> None:
+        """Write to one file, atomically."""
+        content = {
+            "removed_documents": sorted(self.removed_documents),
+            "added": _rows(self.added),
+            "removed": _rows(self.removed),
+        }
+        data = json.dumps(content, separators=(",", ":")).encode()  # lone surrogates survive as escapes
+        write_container(path, _KIND, _VERSION, {}, {"json": np.frombuffer(data, np.uint8)})
+
+    @classmethod
+    def load(cls, path: Path) -> Difference:
+        """Read a file that `save` wrote; every byte is compared with its checksum."""
+        try:
+            content: dict[str, Any] = json.loads(read_container(path, _KIND, _VERSION).arrays["json"].tobytes())
+            added, removed = (
+                {doc_id: {tuple(tokens): text for tokens, text in docids} for doc_id, docids in content[name]}
+                for name in ("added", "removed")
+            )
+            return cls(frozenset(content["removed_documents"]), added, removed)
+        except (KeyError, ValueError, TypeError) as error:
+            raise FileFormatError(f"{path} is damaged ({error}): copy the table again, or build it again") from error
+
+
+def _rows(docids: Mapping[str, Docids]) -> list[tuple[str, list[tuple[Tokens, str]]]]:
+    return [(doc_id, sorted(docids[doc_id].items())) for doc_id in sorted(docids)]

@@ -16,9 +16,8 @@ from pixnar.base.errors import PixnarError
 from pixnar.base.strings import damaged
 from pixnar.corpus.records import Document
 from pixnar.documents.columns import word_bytes
-from pixnar.table.difference import Difference, Docids
 from pixnar.table.generation import Generation
-from pixnar.table.journal import Change, Tokens
+from pixnar.table.journal import Change, Difference, Docids, Tokens
 
 Bits = NDArray[np.uint64]
 
@@ -77,14 +76,25 @@ class Overlay:
 
     def documents(self, doc_ids: Sequence[str]) -> list[Document | None]:
         """What is kept about documents; None for those that are not there."""
+        numbers = self._numbers(doc_ids)
+        old = [number for number in numbers if number is not None and number not in self.records]
+        kept = dict(zip(old, self.base.documents.records(old), strict=True)) | self.records
+        return [None if number is None else kept[number] for number in numbers]
+
+    def titles(self, doc_ids: Sequence[str]) -> list[str]:
+        """The titles of documents; empty for those that are not there."""
+        numbers = self._numbers(doc_ids)
+        old = [number for number in numbers if number is not None and number not in self.records]
+        kept = dict(zip(old, self.base.documents.titles(old), strict=True))
+        kept |= {number: document.title for number, document in self.records.items()}
+        return ["" if number is None else kept[number] for number in numbers]
+
+    def _numbers(self, doc_ids: Sequence[str]) -> list[int | None]:
         places = self.base.documents.numbers(doc_ids).tolist()
-        numbers = [
+        return [
             self.numbers.get(doc_id, None if place < 0 else place)
             for doc_id, place in zip(doc_ids, places, strict=True)
         ]
-        old = [number for number in numbers if number is not None and number not in self.records]
-        kept = dict(zip(old, self.base.documents.records(old), strict=True))
-        return [None if number is None else self.records.get(number) or kept[number] for number in numbers]
 
     def named(self, tokens: Tokens) -> list[int]:
         """The numbers of the documents that a docid names; none if it is not there."""

@@ -1,9 +1,9 @@
-"""A table at one moment, which stays as it is while the table changes."""
+"""A table at one moment, which stays as it is while the table changes; and how its documents are numbered."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, groupby, islice, pairwise
@@ -16,11 +16,65 @@ from pixnar.corpus.records import Document
 from pixnar.documents.columns import Scalar, elements, word_bytes
 from pixnar.documents.documents import Documents
 from pixnar.documents.filters import Filter, parse
-from pixnar.table.difference import Difference
 from pixnar.table.generation import STEP
-from pixnar.table.journal import Tokens
-from pixnar.table.numbering import Ints, Numbering
+from pixnar.table.journal import Difference, Tokens
 from pixnar.table.overlay import Added, Bits
+
+Ints = NDArray[np.int64]
+
+
+class Numbering:
+    """The documents of one state of a table: from their numbers to their units, and back.
+
+    A table numbers documents in the order they came, and they are these integers all the way through a search; ids are
+    looked up for the hits alone. The lexical index and vectors are written once, by the numbers of the table as it was
+    built: the *units*. Numbers and units differ only after a change. Compaction takes removed documents out, so that
+    others move up; and documents that came later have units behind all others, in the order of their ids, however the
+    table came to hold them. What is known of that are two small arrays here, made once for each state of a table, and
+    one array in the file of a compacted table (`Origin`). Without such changes a unit is the number itself.
+
+    >>> from pixnar.documents.documents import Documents, pack_documents
+    >>> from pixnar.corpus.records import Document
+    >>> documents = Documents(pack_documents([Document(name, "", "", {}) for name in "abc"], threads=1), "a test")
+    >>> numbering = Numbering(documents, later=np.array([4, 3]), gone=[1])
+    >>> numbering.units(np.array([0, 3, 4])).tolist(), numbering.numbers(np.array([2, 3])).tolist()
+    ([0, 4, 3], [2, 4])
+    """
+
+    def __init__(self, documents: Documents, later: Ints, gone: Collection[int]) -> None:
+        """`later` are the numbers of documents that the build did not have, `gone` those of removed ones."""
+        self.built, self.later = documents.origin.size, later
+        self._count, self._then, self._now = len(documents), documents.origin.numbers, documents.by_origin
+        self._order = np.argsort(later)
+        self._sorted = later[self._order]
+        self.gone = self._units_gone(gone)
+
+    def units(self, numbers: Ints) -> Ints:
+        """The units of documents; -1 for one that has come since and has no docid."""
+        units = np.full(len(numbers), -1, np.int64)
+        old = (numbers >= 0) & (numbers < self._count)
+        units[old] = numbers[old] if self._then is None else self._then[numbers[old]]
+        if len(self.later):
+            places = np.minimum(np.searchsorted(self._sorted, numbers), len(self.later) - 1)
+            later = self._sorted[places] == numbers
+            units[later] = self.built + self._order[places[later]]
+        return units
+
+    def numbers(self, units: Ints) -> Ints:
+        """The numbers of documents; -1 for one that is gone since a compaction."""
+        numbers, later = units.copy(), units >= self.built
+        if self._now is not None:
+            numbers[~later] = self._now[units[~later]]
+        numbers[later] = self.later[units[later] - self.built]
+        return numbers
+
+    def _units_gone(self, gone: Collection[int]) -> Ints:
+        """The units of documents that the build had and that are not there any more, ascending."""
+        numbers = np.array(sorted(number for number in gone if number < self._count), np.int64)
+        units = numbers if self._then is None else self._then[numbers]
+        before = np.zeros(0, np.int64) if self._now is None else np.flatnonzero(self._now < 0)
+        return np.union1d(units[units >= 0], before)
+
 
 _AT_ONCE = 4096  # docids whose documents are looked up together
 
@@ -42,6 +96,7 @@ class Snapshot:
     gone: frozenset[int]  # numbers of removed documents
     records: Mapping[int, Document]  # of documents that are new or were described anew
     difference: Difference  # from the table that was built
+    changed: bool  # whether there is any
 
     def __iter__(self) -> Iterator[tuple[Tokens, list[str]]]:
         """Every docid with the sorted ids of its documents: by length, then by tokens."""
@@ -64,7 +119,7 @@ class Snapshot:
 
     def doc_ids(self, numbers: Sequence[int] | Ints) -> list[str]:
         """The ids of documents by their numbers."""
-        old = len(self.documents)
+        old = self.documents.count
         known = iter(self.documents.doc_ids([n for n in numbers if n < old]))
         return [next(known) if n < old else self.new[n - old] for n in numbers]
 
@@ -79,11 +134,11 @@ class Snapshot:
 
     def id_keys(self, numbers: Ints) -> Bits:
         """What sorts documents by their ids, as the native core does."""
-        old = numbers < len(self.documents)
+        old = numbers < self.documents.count
         keys = np.empty(len(numbers), np.uint64)
         keys[old] = (self.documents.rank[numbers[old]].astype(np.uint64) + np.uint64(1)) << np.uint64(32)
         if self.added is not None:
-            keys[~old] = self.added.keys[numbers[~old] - len(self.documents)]
+            keys[~old] = self.added.keys[numbers[~old] - self.documents.count]
         return keys
 
     def allowed(
@@ -112,7 +167,7 @@ class Snapshot:
 
     def only(self, numbers: Ints, allowed: Bits | None) -> Bits:
         """A bit for each of some documents, given by number, that is among those allowed."""
-        mask = np.zeros(len(self.documents) + len(self.new), np.bool_)
+        mask = np.zeros(self.documents.count + len(self.new), np.bool_)
         mask[numbers[numbers >= 0]] = True
         bits = _bits(mask)
         return bits if allowed is None else bits & allowed

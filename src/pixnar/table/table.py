@@ -73,6 +73,7 @@ class DocidTable:
         self._lock = threading.Lock()  # for a moment only: searches wait for it
         self._disk = disk
         self._overlay = overlay  # what readers see
+        self.vocab_size: int = overlay.base.table.vocabulary  # how many tokens there are
         self._staged: Overlay | None = None  # what they see when the change under way ends
         self._snapshot: Snapshot | None = None
         self.prepare: Callable[[Snapshot], object] | None = None
@@ -112,11 +113,6 @@ class DocidTable:
                 raise PixnarError("a table in memory has no vocabulary: give tokens instead of texts")
             self._vocabulary = read_vocabulary(self._disk.folder, self._disk.manifest)
         return self._vocabulary
-
-    @property
-    def vocab_size(self) -> int:
-        """How many tokens there are."""
-        return self._overlay.base.table.vocabulary
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -201,10 +197,16 @@ class DocidTable:
     def named(self, tokens: Tokens) -> list[str]:
         """The sorted ids of the documents that a docid names; none if it is not there."""
         with self._lock:
-            overlay, old = self._overlay, len(self._overlay.base.documents)
+            overlay, old = self._overlay, self._overlay.base.documents.count
             numbers = overlay.named(tuple(tokens))
             new = [overlay.new[number - old] for number in numbers if number >= old]
-        return sorted([*overlay.base.documents.doc_ids([n for n in numbers if n < old]), *new], key=word_bytes)
+        known = [number for number in numbers if number < old]
+        return sorted([*(overlay.base.documents.doc_ids(known) if known else ()), *new], key=word_bytes)
+
+    def look_up(self, text: str) -> tuple[Tokens, list[str]]:
+        """The tokens of a text as a docid, and the documents that it names; nothing of an empty text."""
+        tokens = self.encode(text) if text else ()
+        return tokens, self.named(tokens) if tokens else []
 
     def spelling(self, tokens: Tokens) -> str | None:
         """A docid as it was written first, if that was kept."""
@@ -215,6 +217,15 @@ class DocidTable:
         """Docids as they were written first, or else as their tokens read; empty for no tokens."""
         with self._lock:
             kept = self._overlay.written([tuple(tokens) for tokens in docids])
+        return self._read(kept, docids)
+
+    def shown(self, docids: Sequence[Tokens], doc_ids: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The `spellings` of docids, and the titles of documents ("" if there is none), all at one moment."""
+        with self._lock:
+            kept, titles = self._overlay.written([tuple(tokens) for tokens in docids]), self._overlay.titles(doc_ids)
+        return self._read(kept, docids), titles
+
+    def _read(self, kept: Sequence[str | None], docids: Sequence[Tokens]) -> list[str]:
         return [
             self.vocabulary.decode(tokens) if text is None and tokens else text or ""
             for text, tokens in zip(kept, docids, strict=True)
@@ -464,6 +475,7 @@ class DocidTable:
 
 
 def _snapshot_of(overlay: Overlay, version: int) -> Snapshot:
+    difference = overlay.difference()
     return Snapshot(
         version=version,
         table=overlay.base.table,
@@ -474,7 +486,8 @@ def _snapshot_of(overlay: Overlay, version: int) -> Snapshot:
         numbers=dict(overlay.numbers),
         gone=frozenset(overlay.gone),
         records=dict(overlay.records),
-        difference=overlay.difference(),
+        difference=difference,
+        changed=bool(difference),
     )
 
 

@@ -19,7 +19,7 @@ from pixnar.base.progress import Progress
 from pixnar.corpus import Corpus
 from pixnar.corpus.perturb import Perturbation
 from pixnar.corpus.sentences import cut_sentence, split_sentences
-from pixnar.fusion.ngrams import Ngrams, TokenCounts
+from pixnar.fusion.terms import Ngrams, TokenCounts
 from pixnar.model.losses import PADDING
 from pixnar.train.pairs import Pairs
 from pixnar.vocab import TargetVocabulary, normalize

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.fusion.bm25 import K1, B, index_words, lucene
-from pixnar.fusion.recount import Lengths
+from pixnar.fusion.postings import Lengths
 from pixnar.train.data import TrainingData, gathered
 
 Ints = NDArray[np.int64]

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from pixnar.distributed.shards import split
-from pixnar.fusion.fuse import Fusion
+from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL, Fusion
 from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
-from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN
 from tests.helpers.fit_corpora import WORDS, settings, write_small
 from tests.helpers.tiny_model import save_encoder
 
@@ -29,7 +28,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fit(folder / "corpus", folder / "index", override(Recipe(), wish), cache=folder / "cache", threads=1)
     path = folder / "index" / "manifest.json"
     content = json.loads(path.read_text())
-    weights = dict.fromkeys((DOCIDS, OWN, EXPANSION, DENSE, BM25), 1.0)
+    weights = dict.fromkeys((DOCIDS, LEXICAL, EXPANSION, DENSE), 1.0)
     content |= {"fusion": Fusion(weights, dict.fromkeys(weights, 1.0)).to_dict(), "depth": 8}
     path.write_text(json.dumps(content, sort_keys=True))  # as it is written: sums go in the order of the sources
     split(folder / "index", folder / "shards", PARTS, threads=1)

@@ -16,17 +16,16 @@ from pixnar.corpus.records import Document
 from pixnar.distributed.merge import merged
 from pixnar.distributed.shard_server import ShardRequest, ShardServer
 from pixnar.distributed.shards import change
-from pixnar.fusion.bm25 import Bm25
-from pixnar.fusion.fuse import Fusion
-from pixnar.fusion.lexical import DocumentEvidence
-from pixnar.fusion.ngrams import Ngrams
+from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL, TEXT, Fusion
+from pixnar.fusion.lexical import LexicalIndex
+from pixnar.fusion.terms import Ngrams
 from pixnar.fusion.vectors import DocidVectors, name_of
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search import DocumentHit, SlotScores
 from pixnar.search.decoder import Decoder
 from pixnar.search.options import SearchOptions
 from pixnar.search.query import ArrayHead, QueryScorer
-from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN, TEXT, Query, Ranker
+from pixnar.search.ranker import Query, Ranker
 from pixnar.search.reference import Query as Slots
 from pixnar.table import DocidTable
 from pixnar.table.table import part_of
@@ -185,10 +184,9 @@ class World:
         rule = ScoreRule(aggregate=rng.choice(["max", "logsumexp", 2]), order=rng.choice(["bag", "any", "slots"]))
         rule = rule.with_(score=("composed", "probability")[seed % 2])
         scorer = QueryScorer(ArrayHead(rows, None), np.zeros(self.slots + 1, np.float32), priors, rule)
-        evidence = DocumentEvidence.build(VOCABULARY, texts, len(self.doc_ids))
+        lexical = LexicalIndex.build(VOCABULARY, texts, len(self.doc_ids))
         owners = [unit for unit, _ in texts]
         lines = [text for _, text in texts]
-        bm25 = Bm25.build(lines, owners, join=True, n_documents=len(self.doc_ids))
         vectors = DocidVectors.build(
             [encoded(text, self.width) for text in lines],
             np.arange(len(texts)),
@@ -205,12 +203,12 @@ class World:
         how["encode"] = lambda given: np.array([encoded(text, self.width) for text in given], np.float32)
         ngrams = Ngrams(VOCABULARY)
         self.table, self.tables = table_of(names, size), cut_table(names, size, parts)
-        self.whole = Ranker(self.table, scorer, ngrams, None, evidence, vectors, bm25, text_vectors, **how)
+        self.whole = Ranker(self.table, scorer, ngrams, None, lexical, vectors, text_vectors, **how)
         self.parts = []
         cut = self.table.owners(parts)
         for number, table in enumerate(self.tables):
             places = self.table.places(cut == number)
-            sources = (evidence.part(places), vectors.part(places), bm25.part(places), text_vectors.part(places))
+            sources = (lexical.part(places), vectors.part(places), text_vectors.part(places))
             made = Ranker(table, scorer, ngrams, None, *sources, **how, factors=self.whole.factors)
             self.parts.append(ShardServer(made, places))
 
@@ -239,16 +237,16 @@ class World:
     st.integers(0, 2**32 - 1),
     st.integers(1, 5),
     st.dictionaries(
-        st.sampled_from([DOCIDS, OWN, EXPANSION, DENSE, TEXT, BM25]), st.sampled_from([0.5, 1.0, 3.0]), min_size=1
+        st.sampled_from([DOCIDS, LEXICAL, EXPANSION, DENSE, TEXT]), st.sampled_from([0.5, 1.0, 3.0]), min_size=1
     ),
     st.sampled_from([1, 2, 3, 200]),
     st.sampled_from([1, 3, 1000]),
     wishes(),
     st.booleans(),
 )
-@example(0, 3, {DOCIDS: 1.0, OWN: 1.0, BM25: 1.0}, 1, 3, SearchOptions(), True)
-@example(4, 3, {OWN: 1.0}, 1, 3, SearchOptions(), False)  # equals of several parts at the last place of a source
-@example(7, 3, {BM25: 1.0}, 2, 3, SearchOptions(), False)
+@example(0, 3, {DOCIDS: 1.0, LEXICAL: 1.0, DENSE: 1.0}, 1, 3, SearchOptions(), True)
+@example(4, 3, {LEXICAL: 1.0}, 1, 3, SearchOptions(), False)  # equals of several parts at the last place of a source
+@example(7, 3, {EXPANSION: 1.0}, 2, 3, SearchOptions(), False)
 def test_fused(
     seed: int, parts: int, weights: dict[str, float], depth: int, k: int, wanted: SearchOptions, live: bool
 ) -> None:

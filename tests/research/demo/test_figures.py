@@ -106,7 +106,7 @@ def test_a_row_says_its_sources_weights_and_training(home: Path, tmp_path: Path)
     (tmp_path / "index").symlink_to(home / "index")
     content = json.loads((home / "index" / "manifest.json").read_text())
     for best_step in (0, 2):
-        fusion = {"weights": {"docids": 1.0, "own": 0.5, "dense": 2.0}, "scales": {"docids": 2.0, "own": 4.0}}
+        fusion = {"weights": {"docids": 1.0, "lexical": 0.5, "dense": 2.0}, "scales": {"docids": 2.0, "lexical": 4.0}}
         rule = content["rule"] | {"aggregate": 3, "copy": 0.25}
         changed = {"facts": content["facts"] | {"best_step": best_step}, "fusion": fusion, "rule": rule}
         other = tmp_path / f"index{best_step}"

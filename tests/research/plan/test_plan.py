@@ -105,6 +105,7 @@ def test_files_of_an_index(tmp_path: Path) -> None:
 
 def test_constants_are_those_that_were_measured() -> None:
     told = json.loads((RESULTS / "plan.json").read_text())["stages"]
+    words = json.loads((RESULTS / "plan-text.json").read_text())["stages"]["lexical"]
     near = {
         k.VOCABULARY_BYTES_PER_TOKEN: told["vocabulary"]["bytes_per_token"],
         k.SPELLING_BYTES_PER_TEXT_BYTE: told["table"]["spelling_bytes"] / told["vocabulary"]["text_bytes"],
@@ -115,15 +116,14 @@ def test_constants_are_those_that_were_measured() -> None:
         k.DRAW_SECONDS_PER_TOKEN: told["processor"]["draw_seconds_per_token"],
         k.COPY_SECONDS_PER_CELL: told["processor"]["copy_seconds_per_cell"],
         k.READING_CORE_SECONDS: told["reading"]["seconds_per_docid"],
-        k.EVIDENCE_BYTES: told["evidence"]["evidence_bytes"],
-        k.BM25_BYTES: told["evidence"]["bm25_bytes"],
+        k.LEXICAL_BYTES: words["bytes"],
         k.CORE_FLOPS_ENCODER: told["encoder"]["flops"],
         k.CORE_FLOPS_HEAD: told["head"]["40001"]["flops"],
     }
     for used, measured in near.items():
         assert used == pytest.approx(measured, rel=0.05)
-    small_peak = told["evidence"]["peak_bytes"]  # of 60,000 docids; the constant is of 400,000, without what is fixed
-    assert small_peak == pytest.approx(k.EVIDENCE_MEMORY_PER_DOCID, rel=0.2)
+    small_peak = words["peak_bytes"]  # of 60,000 docids; the constant is of 400,000, without what is fixed
+    assert small_peak == pytest.approx(k.LEXICAL_MEMORY_PER_DOCID, rel=0.2)
     large = json.loads((RESULTS / "decode-100m.json").read_text())["tables"][0]
     scale = Scale(docids=large["docids"], vocab=large["vocabulary"], tokens_per_docid=large["mean_tokens"])
     assert table_bytes(scale)["docids"] / scale.docids == pytest.approx(large["bytes_indexed"], rel=0.05)
@@ -245,9 +245,8 @@ def test_what_the_documents_own_text_adds() -> None:
     bare, full = (Scale(docids=60_000, vocab=32_768, documents=12_000, document_bytes=size) for size in (0.0, 366.0))
     added = {name: index_bytes(full)[name] - size for name, size in index_bytes(bare).items()}
     text = 12_000 * told["text_bytes"]
-    assert added["evidence.pixnar"] == pytest.approx(told["evidence_bytes"] * text, rel=0.02)
-    assert added["bm25.pixnar"] == pytest.approx(told["bm25_bytes"] * text, rel=0.02)
-    assert sum(added.values()) == added["evidence.pixnar"] + added["bm25.pixnar"]
+    assert added["lexical.pixnar"] == pytest.approx(told["bytes"] * text, rel=0.02)
+    assert sum(added.values()) == added["lexical.pixnar"]
     small, large = (plan(scale).stages[5] for scale in (bare, full))
     assert large.seconds - small.seconds == pytest.approx(told["seconds_per_byte"] * text, rel=0.02)
     many = replace(full, document_bytes=366_000.0)

@@ -98,7 +98,7 @@ def test_rows_say_what_an_index_says(home: Path, asked: list[tuple[str, bool]]) 
     whole = by_score["composed"]
     corpus = open_corpus(home / "small")
     queries = read_queries(corpus, "test", 30)
-    for label, sources in ((FUSED, "all"), (UNFUSED, "evidence")):
+    for label, sources in ((FUSED, "all"), (UNFUSED, "lexical")):
         index = Index.load(whole, sources=sources)
         found = [[hit.id for hit in hits] for hits in index.search_batch(queries.texts, 10)]
         mrr = mrr_at(found, queries.relevant, 10)

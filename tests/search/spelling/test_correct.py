@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pixnar.corpus.perturb import Perturbation
-from pixnar.search.spelling import Lexicon, Speller
-from pixnar.search.spelling.correct import best, is_slip
-from pixnar.search.spelling.reference import near
+from pixnar.search.reference import near
+from pixnar.search.spelling import Lexicon, Speller, best, is_slip
 from pixnar.vocab import normalize
 
 COUNTS = {"hotels": 5, "hostels": 2, "in": 90, "rome": 30, "roma": 1, "cheap": 4, "café": 3, "of": 50, "pizza": 0}

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from pixnar.base.errors import FileFormatError
 from pixnar.corpus import DocidRow, Document, Query, open_corpus, write_corpus
+from pixnar.search.reference import distance, near
 from pixnar.search.spelling import Lexicon, Neighbour, Speller, whole_words
-from pixnar.search.spelling.reference import distance, near
 
 ALPHABET = "abcé\u0436\u2e7f\u2e80語😀"  # one to four bytes of UTF-8, and both sides of where CJK begins
 WORD = st.text(ALPHABET, min_size=1, max_size=6)

@@ -17,7 +17,7 @@ from pixnar.evaluation.baselines.choice import choose
 from pixnar.evaluation.baselines.entries import DOCIDS, Entries, Floats, Ints, ScoredEntries
 from pixnar.evaluation.baselines.scored import AllScores
 from pixnar.evaluation.queries import Queries
-from pixnar.fusion.atoms import words
+from pixnar.fusion.terms import words
 from pixnar.search import Hit
 from pixnar.vocab import normalize
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pixnar.evaluation.baselines.choice import reciprocal_rank, relevant_numbers
 from pixnar.evaluation.baselines.entries import Entries, Ints
 from pixnar.evaluation.queries import Queries
-from pixnar.fusion.atoms import words
+from pixnar.fusion.terms import words
 
 K1, B = 1.5, 0.75
 """Without a dev split."""

@@ -10,20 +10,18 @@ from pixnar.evaluation.baselines.aggregate import Aggregate
 from pixnar.evaluation.baselines.entries import BOTH, DOCIDS, JOINED, TEXT
 from pixnar.evaluation.baselines.folder import BASELINE, BM25, DENSE, is_baseline
 from pixnar.evaluation.baselines.hybrid import RRF
+from pixnar.fusion.fuse import DENSE as DENSE_SOURCE
+from pixnar.fusion.fuse import DOCIDS as DOCID_SCORE
+from pixnar.fusion.fuse import EXPANSION, LEXICAL
+from pixnar.fusion.fuse import TEXT as TEXT_SOURCE
 from pixnar.index import manifest
-from pixnar.search.ranker import BM25 as EVIDENCE_BM25
-from pixnar.search.ranker import DENSE as EVIDENCE_DENSE
-from pixnar.search.ranker import DOCIDS as DOCID_SCORE
-from pixnar.search.ranker import EXPANSION, OWN
-from pixnar.search.ranker import TEXT as EVIDENCE_TEXT
 
 _READS = {DOCIDS: "docids", JOINED: "docids joined", TEXT: "text", BOTH: "text and docids"}
 _NAMES = {
-    OWN: "lexical BM25 of words and phrases",
+    LEXICAL: "lexical BM25 of words and phrases",
     EXPANSION: "expansion by phrases",
-    EVIDENCE_DENSE: "dense",
-    EVIDENCE_TEXT: "dense over text",
-    EVIDENCE_BM25: "BM25",
+    DENSE_SOURCE: "dense",
+    TEXT_SOURCE: "dense over text",
 }
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pixnar.fusion.ranking import best
+from pixnar.fusion.postings import best
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]

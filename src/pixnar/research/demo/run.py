@@ -17,13 +17,13 @@ from pixnar.corpus import Corpus, open_corpus, write_demo
 from pixnar.corpus.demo import NOTICE
 from pixnar.evaluation.baselines import describe
 from pixnar.evaluation.queries import read_queries
+from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL
 from pixnar.index import Index
 from pixnar.index.manifest import NAME, OlderIndexError, read_manifest
 from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
 from pixnar.research.demo.clock import Clock, Stage
 from pixnar.research.demo.figures import BASELINES, SPLIT, Figures, build_baselines, is_built
-from pixnar.search.ranker import BM25, DENSE, DOCIDS, EXPANSION, OWN
 from pixnar.vocab import Vocabulary, inspect
 
 DEMO_VOCABULARY_SIZE = 16_384
@@ -257,10 +257,9 @@ QUERIES = (
 )
 _SOURCES = {
     DOCIDS: "its docids",
-    OWN: "words of the query",
+    LEXICAL: "words of the query",
     EXPANSION: "expected phrases",
     DENSE: "dense vectors",
-    BM25: "BM25",
 }
 _WIDTH = 60  # of a title
 

@@ -101,8 +101,7 @@ def index_bytes(scale: Scale) -> dict[str, float]:
         "shortlist.pixnar": k.FLOAT * m * (scale.width + r),
         "priors.pixnar": k.FLOAT * scale.vocab,
         "vectors.pixnar": scale.docids * (k.HALF * scale.width + 8),
-        "evidence.pixnar": k.EVIDENCE_BYTES * scale.docids + k.EVIDENCE_BYTES_PER_TEXT_BYTE * scale.text,
-        "bm25.pixnar": k.BM25_BYTES * scale.docids + k.BM25_BYTES_PER_TEXT_BYTE * scale.text,
+        "lexical.pixnar": k.LEXICAL_BYTES * scale.docids + k.LEXICAL_BYTES_PER_TEXT_BYTE * scale.text,
     }
 
 
@@ -209,16 +208,16 @@ def _shortlist(scale: Scale) -> Stage:
 def _tuning(scale: Scale) -> Stage:
     files = index_bytes(scale)
     parts = {"whole head": k.FLOAT * (scale.vocab + 1) * (scale.width + 1), "docid table": table_bytes(scale)["docids"]}
-    parts |= {name: files[f"{name}.pixnar"] for name in ("evidence", "bm25", "vectors")}
+    parts |= {name: files[f"{name}.pixnar"] for name in ("lexical", "vectors")}
     full = 2 * 400 * (scale.slots + 1) * scale.vocab * scale.width / (k.CORE_FLOPS_HEAD * scale.cores)
     search = _SEARCH_SECONDS + _SEARCH_SECONDS_PER_DOCID * scale.docids
     searches = search * (400 * _TRIES + _DEV) / scale.cores
-    seconds = k.EVIDENCE_CORE_SECONDS * scale.docids + k.EVIDENCE_CORE_SECONDS_PER_TEXT_BYTE * scale.text
+    seconds = k.LEXICAL_CORE_SECONDS * scale.docids + k.LEXICAL_CORE_SECONDS_PER_TEXT_BYTE * scale.text
     seconds += full + searches
-    built = k.EVIDENCE_MEMORY_PER_DOCID * scale.docids + k.EVIDENCE_MEMORY_PER_TEXT_BYTE * scale.text
+    built = k.LEXICAL_MEMORY_PER_DOCID * scale.docids + k.LEXICAL_MEMORY_PER_TEXT_BYTE * scale.text
     held = max(sum(parts.values()), built)  # it is built before dev is searched
-    memory, disk = _reading(scale) + held, parts["evidence"] + parts["bm25"]
-    return Stage("evidence, choices on dev", memory, 0.0, disk, seconds, parts)
+    memory, disk = _reading(scale) + held, parts["lexical"]
+    return Stage("lexical index, choices on dev", memory, 0.0, disk, seconds, parts)
 
 
 def _index(scale: Scale) -> Stage:

@@ -95,7 +95,7 @@ def _explained(study: Study) -> list[str]:
         "by priors. *Composed*: training by ranking documents. All start solved and take the same steps and batches.",
         "*Phrases with rows of word pieces* is the default of `pixnar fit`: while training, phrases share the rows of "
         "their word pieces, which are written out for search. The other rows of phrases have none.",
-        "No copy term, no evidence, no fusion, every token scored; the dev split selects the step that is kept and the "
+        "No copy term, docids alone, every token scored; the dev split selects the step that is kept and the "
         "settings of the score, for each row.",
         f"Cost: means over {study.plan.timed} dev queries, one thread, the indexes of a score in turns, CPU time, "
         "the best of 5. *Postings*: places in docids whose token scores above its floor. *Work*: rows that the engine "

@@ -44,8 +44,8 @@ OWN = {
     "model": ("encoder",),
     "vocab": ("kind", "size"),
     "scoring": ("score", "copy"),
-    "evidence": ("docids", "text"),
-    "fuse": ("dense", "bm25"),
+    "lexical": ("docids", "text"),
+    "fuse": ("dense",),
     "shortlist": ("learn",),
 }
 """Settings that tables set themselves: what they say would not be true with others."""

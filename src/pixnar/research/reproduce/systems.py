@@ -32,7 +32,7 @@ CLOVER_NAME, ALONE = "CLOVERv2", "PIXNAR, the model alone"
 BEST_BM25, TUNED = "BM25, best on dev", "dense, fine-tuned"
 DENSE, DENSE_BOTH = "dense, docids", "dense, text and docids"
 HYBRID, RANKS, TUNED_HYBRID = "hybrid", "hybrid, rank fusion", "hybrid, fine-tuned dense"
-UNFUSED, FUSED = "PIXNAR with its evidence", "PIXNAR, fused with BM25, dense and text"
+UNFUSED, FUSED = "PIXNAR with its lexical index", "PIXNAR, fused with dense and text"
 _SURE = 0.05  # p-values below are no luck
 _FORMS = {
     "BM25, docids, best": "docids",
@@ -45,7 +45,7 @@ _KEYWORD_FORMS = (_FORMS["BM25, docids, best"], _FORMS[BEST_BM25])  # a keyword 
 
 
 def whole_index(study: Study) -> Path:
-    """The index of the whole recipe: composed score, copy term, evidence, shortlist, fusion."""
+    """The index of the whole recipe: composed score, copy term, lexical index, shortlist, fusion."""
     return study.index("PIXNAR", study.recipe(Recipe(), [f"vocab.size={study.plan.size}"]))
 
 
@@ -110,7 +110,7 @@ def table1(study: Study) -> Report:
         f"{CLOVER_NAME}, the paper's three losses": (tokens, "docids"),
         CLOVER_NAME: (pieces, "docids"),
         ALONE: (alone, "docids"),
-        UNFUSED: (whole, "evidence"),
+        UNFUSED: (whole, "lexical"),
         FUSED: (whole, "all"),
     }
     threads = study.plan.threads

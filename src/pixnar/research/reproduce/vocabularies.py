@@ -69,7 +69,7 @@ def table2(study: Study) -> Report:
             f"Phrases against the best of the others ({rival.label}): MRR@10 {better(best, rival)}; in the paper "
             "+13.7 % against Unigram, +18.0 % against the encoder's own word-pieces.",
             "The composed score, solved rows and training by ranking documents for every row; no copy term, no rows "
-            "shared by word pieces, no evidence, no fusion, every token scored. The settings of the score are chosen "
+            "shared by word pieces, docids alone, every token scored. The settings of the score are chosen "
             "on dev for each row.",
             f"As many tokens as the encoder has word pieces were wanted for each; there are {smallest:,} to {largest:,}"
             + (", since the corpus yields no more." if smallest < 0.95 * largest else "."),

@@ -1,17 +1,19 @@
-"""The lexicon: the distinct words of a corpus with how often each occurs, in one file that is mapped.
+"""Spelling: the lexicon of a corpus' words, in one file that is mapped, and query words corrected by it.
 
-It also has words that the query encoder knows and the corpus lacks, with the count 0: they are right as they are, and
-nothing is corrected to them.
+The lexicon also has words that the query encoder knows and the corpus lacks, with the count 0: they are right as they
+are, and nothing is corrected to them.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +26,10 @@ from pixnar.base.progress import Progress
 from pixnar.base.storage import read_container, write_container
 from pixnar.base.strings import SortedStrings
 from pixnar.corpus import Corpus
-from pixnar.fusion.atoms import words
+from pixnar.corpus.perturb import neighbours
 from pixnar.fusion.postings import damaged
+from pixnar.fusion.terms import word_pattern, words
+from pixnar.search.hits import Hit, Retriever
 
 _KIND, _VERSION = "lexicon", 1
 _BATCH = 20_000  # texts that are normalised together
@@ -94,8 +98,8 @@ class Lexicon:
     def near(self, word: str) -> list[Neighbour]:
         """The words of the corpus at Damerau-Levenshtein distance 1, in the order of their UTF-8 bytes.
 
-        Characters from U+2E80 on (CJK) are neither inserted nor do they replace others. `reference.near` is the same
-        the slow way.
+        Characters from U+2E80 on (CJK) are neither inserted nor do they replace others. `search.reference.near` is
+        the same the slow way.
         """
         table = self.table
         found = _native.near_sorted(table.data, table.offsets, word.encode())
@@ -150,3 +154,115 @@ def whole_words(pieces: Iterable[str]) -> list[str]:
             listed = [piece[1:] for piece in listed if piece.startswith(mark)]
     normal = {normalize(piece) for piece in listed if not piece.startswith("##")}
     return sorted(word for word in normal if words(word) == [word])
+
+
+_SHORTEST = 3  # characters of a word that is corrected: shorter ones have too many neighbours
+_MOST = 16  # unknown words of a text that are looked up: a long text in another language must not take long
+_LIKELY = 2.0  # what a slip of the finger is worth, in units of log frequency
+
+
+class AddedWords(Protocol):
+    """Words beside a lexicon: a second lexicon, or words that are known elsewhere."""
+
+    def lookup(self, words: Sequence[str]) -> list[list[Neighbour] | None]:
+        """The words one edit away from each; None of one that is right as it is."""
+        ...
+
+
+class Speller:
+    """Corrects the words of normalised texts by a lexicon.
+
+    A word is left alone if the lexicon has it, or has it without a final s, if it is shorter than three characters, if
+    it holds a digit, and if no word that occurs `least` times is one edit away. Among several the most frequent wins;
+    one that a slip of the finger explains (see `is_slip`) counts as if it were seven times as frequent.
+
+    >>> speller = Speller(Lexicon.of({"pizza": 3, "in": 9, "rome": 7}))
+    >>> speller.correct("piza in rmoe, 1999"), Speller(speller.lexicon, least=4).correct("piza in rmoe, 1999")
+    ('pizza in rome, 1999', 'piza in rome, 1999')
+    """
+
+    def __init__(self, lexicon: Lexicon, added: AddedWords | None = None, *, least: int = 1) -> None:
+        """`added` has words that came later than those of the lexicon; they need not occur `least` times."""
+        self.lexicon, self.added, self.least = lexicon, added, least
+
+    def with_added(self, texts: Iterable[str]) -> Speller:
+        """The same with the words of these normalised texts, each counted once, in place of any added before."""
+        return self.with_words(Lexicon.of({word: 1 for text in texts for word in words(text)}))
+
+    def with_words(self, added: AddedWords) -> Speller:
+        """The same with these words in place of any added before."""
+        return Speller(self.lexicon, added, least=self.least)
+
+    def correct(self, text: str) -> str:
+        """The text with its unknown words replaced; white space, punctuation and all other words stay."""
+        pattern = word_pattern(text)
+        unknown = self._unknown(pattern.findall(text))
+        if not unknown:
+            return text
+        added = [[]] * len(unknown) if self.added is None else self.added.lookup(unknown)
+        fixed = {
+            word: best(word, [near for near in self.lexicon.near(word) if near.frequency >= self.least] + more)
+            for word, more in zip(unknown, added, strict=True)
+            if more is not None
+        }
+        if all(word == other for word, other in fixed.items()):
+            return text
+        return normalize(pattern.sub(lambda match: fixed.get(match[0], match[0]), text))
+
+    def _unknown(self, words: Sequence[str]) -> list[str]:
+        """The distinct words that may have to be corrected, the first few of them."""
+        listed = [word for word in dict.fromkeys(words) if _SHORTEST <= len(word) <= LONGEST]
+        singular = [word.removesuffix("s") for word in listed]  # a final s makes new words more often than typos do
+        numbers = self.lexicon.table.numbers(listed + singular).reshape(2, -1).max(0).tolist()
+        unknown = (word for word, number in zip(listed, numbers, strict=True) if number < 0)
+        return list(islice((word for word in unknown if not any(map(str.isdigit, word))), _MOST))
+
+
+def best(word: str, found: Sequence[Neighbour]) -> str:
+    """The likeliest of some words to have been meant by another; of equally likely ones the first by its letters.
+
+    >>> best("fsh", [Neighbour("fish", 2), Neighbour("ash", 9)])
+    'fish'
+    """
+    if not found:
+        return word
+    return min(found, key=lambda one: (-math.log(one.frequency) - _LIKELY * is_slip(one.word, word), one.word)).word
+
+
+def is_slip(meant: str, typed: str) -> bool:
+    """Whether a word one edit away is what a slip of the finger makes of another.
+
+    Letters left out and letters swapped are. A letter too many is if it lies beside its neighbour in the word, or
+    repeats it; a wrong letter is if it lies beside the right one on the keyboard.
+
+    >>> is_slip("rome", "rpme"), is_slip("rome", "rzme"), is_slip("rome", "rommme")
+    (True, False, True)
+    """
+    first = next((i for i, (a, b) in enumerate(zip(meant, typed, strict=False)) if a != b), min(len(meant), len(typed)))
+    if len(typed) < len(meant):
+        return True
+    if len(typed) > len(meant):
+        beside = typed[max(first - 1, 0) : first] + typed[first + 1 : first + 2]
+        return any(typed[first] == other or typed[first] in _beside(other) for other in beside)
+    swapped = typed[first : first + 2] == meant[first : first + 2][::-1]
+    return swapped or typed[first] in _beside(meant[first])
+
+
+@functools.cache
+def _beside(key: str) -> frozenset[str]:
+    return frozenset(neighbours(key))
+
+
+class Corrected:
+    """A `Retriever` that asks another one for corrected texts."""
+
+    def __init__(self, retriever: Retriever, speller: Speller) -> None:
+        self.retriever, self.speller = retriever, speller
+
+    def search(self, query: str, k: int = 10) -> list[Hit]:
+        """The k best documents of the corrected query."""
+        return self.retriever.search(self.speller.correct(normalize(query)), k)
+
+    def search_batch(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
+        """The same for many queries."""
+        return self.retriever.search_batch([self.speller.correct(normalize(query)) for query in queries], k)
