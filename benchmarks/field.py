@@ -26,7 +26,7 @@ from rich.console import Console
 from pixnar.base.errors import MissingPartError
 from pixnar.base.storage import atomic_write
 from pixnar.corpus import Corpus, open_corpus
-from pixnar.corpus.perturb import Perturbation
+from pixnar.corpus.queries import Perturbation
 from pixnar.evaluation import bootstrap, evaluate, paired_difference
 from pixnar.evaluation.baselines import build_bm25, build_dense, build_hybrid, describe, open_retriever
 from pixnar.evaluation.baselines.bi_encoder import Tuning

@@ -31,7 +31,7 @@ from rich.table import Table
 
 from pixnar.base.storage import atomic_write
 from pixnar.corpus import Corpus, open_corpus
-from pixnar.corpus.perturb import Perturbation
+from pixnar.corpus.queries import Perturbation
 from pixnar.evaluation.baselines.bi_encoder import Tuning, fine_tune
 from pixnar.evaluation.baselines.entries import Entries
 from pixnar.evaluation.environment import environment

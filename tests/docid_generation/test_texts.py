@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pixnar.corpus import Document
-from pixnar.corpus.sentences import cut_sentence, split_sentences
+from pixnar.corpus.texts import cut_sentence, split_sentences
 from pixnar.docid_generation.key_texts import key_phrases, key_sentences, most_telling
 from pixnar.docid_generation.statistics import WordStatistics
 from pixnar.docid_generation.titles import titles

@@ -32,11 +32,9 @@ from pixnar.base.progress import Progress
 from pixnar.base.storage import UNFINISHED, atomic_write, check_writable, file_digest, write_json
 from pixnar.base.workdir import WHOLE, Workdir, may_resume
 from pixnar.corpus import Skipped, parse
-from pixnar.corpus.errors import BadRows, shown
-from pixnar.corpus.ids import IdSet, is_text
 from pixnar.corpus.lines import Meter, read_lines
 from pixnar.corpus.reader import Check, sound_rows
-from pixnar.corpus.records import Query
+from pixnar.corpus.records import BadRows, IdSet, Query, is_text, shown
 from pixnar.distributed.batch_files import format_of, join, packed_piece
 from pixnar.index import Index
 from pixnar.index.files import DOCIDS

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from itertools import groupby, islice
 
 from pixnar.base.normalize import normalize
-from pixnar.corpus.sentences import LONGEST, cut_sentence, split_sentences
+from pixnar.corpus.texts import LONGEST, cut_sentence, split_sentences
 from pixnar.docid_generation.statistics import WordStatistics
 from pixnar.fusion.atoms import words
 

@@ -17,9 +17,8 @@ from pixnar.base.progress import Progress
 from pixnar.base.storage import check_writable, write_json
 from pixnar.base.workdir import work_path
 from pixnar.corpus import Corpus, Document
-from pixnar.corpus.errors import shown
-from pixnar.corpus.fingerprint import state_of, state_of_files
-from pixnar.corpus.ids import is_text
+from pixnar.corpus.reader import state_of, state_of_files
+from pixnar.corpus.records import is_text, shown
 from pixnar.docid_generation.doc2query import Doc2Query
 from pixnar.docid_generation.key_texts import key_phrases, key_sentences
 from pixnar.docid_generation.options import MODEL, PHRASES, SENTENCES, TITLES, DocidOptions

@@ -1,6 +1,6 @@
 """evaluation: rankings and judgements come in; figures, intervals and p-values go out; baselines are measured alike."""
 
-from pixnar.corpus.perturb import Perturbation
+from pixnar.corpus.queries import Perturbation
 from pixnar.evaluation.compare import ComparisonRow, compare
 from pixnar.evaluation.latency import Latency, latencies, latency
 from pixnar.evaluation.measures import per_query

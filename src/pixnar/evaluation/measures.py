@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.base.errors import MissingExtraError, PixnarError
-from pixnar.corpus.ids import is_text
+from pixnar.corpus.records import is_text
 from pixnar.evaluation.trec import Qrels, Run
 
 HIGHEST_GRADE = 1_000_000  # trec_eval has a counter for every grade up to the highest

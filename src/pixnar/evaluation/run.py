@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pixnar.base.errors import CorpusError
 from pixnar.base.progress import Progress
 from pixnar.corpus import Corpus, open_corpus
-from pixnar.corpus.perturb import Perturbation
+from pixnar.corpus.queries import Perturbation
 from pixnar.evaluation.latency import Latency, latency
 from pixnar.evaluation.measures import DEFAULT, Figures, means, parse, per_query
 from pixnar.evaluation.queries import MOST, Queries, read_queries

@@ -12,8 +12,8 @@ import numpy as np
 
 from pixnar.base.errors import PixnarError
 from pixnar.base.storage import atomic_write
-from pixnar.corpus.ids import is_text
 from pixnar.corpus.lines import Meter, read_lines
+from pixnar.corpus.records import is_text
 
 Run = Mapping[str, Sequence[tuple[str, float]]]
 """For every query its documents and their scores, best first."""

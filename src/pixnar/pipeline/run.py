@@ -16,7 +16,7 @@ from pixnar.base.errors import PixnarError
 from pixnar.base.progress import Progress
 from pixnar.base.workdir import swap
 from pixnar.corpus import Corpus, open_corpus
-from pixnar.corpus.held_out import DEV, hold_out
+from pixnar.corpus.queries import DEV, hold_out
 from pixnar.docid_generation import DocidOptions, make_docids
 from pixnar.evaluation.queries import Queries, read_queries
 from pixnar.fusion.fuse import Fusion

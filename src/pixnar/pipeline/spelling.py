@@ -8,7 +8,7 @@ from typing import Any
 
 from pixnar.base.progress import Progress
 from pixnar.corpus import Corpus
-from pixnar.corpus.perturb import Perturbation
+from pixnar.corpus.queries import Perturbation
 from pixnar.evaluation.metrics import mrr_at
 from pixnar.evaluation.queries import Queries
 from pixnar.index.files import LEXICON

@@ -23,8 +23,7 @@ import xxhash
 
 from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.base.storage import sync_folder
-from pixnar.corpus.errors import shown
-from pixnar.corpus.records import Document
+from pixnar.corpus.records import Document, shown
 from pixnar.documents.columns import as_text
 
 Tokens = tuple[int, ...]

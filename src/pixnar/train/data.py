@@ -17,8 +17,8 @@ from torch import Tensor
 from pixnar.base.errors import CorpusError
 from pixnar.base.progress import Progress
 from pixnar.corpus import Corpus
-from pixnar.corpus.perturb import Perturbation
-from pixnar.corpus.sentences import cut_sentence, split_sentences
+from pixnar.corpus.queries import Perturbation
+from pixnar.corpus.texts import cut_sentence, split_sentences
 from pixnar.fusion.ngrams import Ngrams, TokenCounts
 from pixnar.model.losses import PADDING
 from pixnar.train.pairs import Pairs

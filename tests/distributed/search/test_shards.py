@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pixnar.base.errors import FileFormatError, PixnarError
-from pixnar.corpus.perturb import Perturbation
+from pixnar.corpus.queries import Perturbation
 from pixnar.corpus.records import Document
 from pixnar.distributed.shard_server import ShardServer
 from pixnar.distributed.sharded import Sharded

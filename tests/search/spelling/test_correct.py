@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pixnar.corpus.perturb import Perturbation
+from pixnar.corpus.queries import Perturbation
 from pixnar.search.spelling import Lexicon, Speller
 from pixnar.search.spelling.correct import best, is_slip
 from pixnar.search.spelling.reference import near

@@ -10,7 +10,7 @@ import pytest
 
 from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.corpus import open_corpus
-from pixnar.corpus.perturb import Perturbation
+from pixnar.corpus.queries import Perturbation
 from pixnar.evaluation import evaluate
 from pixnar.evaluation.baselines import build_bm25
 from pixnar.evaluation.queries import read_queries

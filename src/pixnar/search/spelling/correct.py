@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Protocol
 
 from pixnar.base.normalize import normalize
-from pixnar.corpus.perturb import neighbours
+from pixnar.corpus.queries import neighbours
 from pixnar.fusion.atoms import word_pattern, words
 from pixnar.search.spelling.lexicon import LONGEST, Lexicon, Neighbour
 
