@@ -24,8 +24,7 @@ from typing import Any
 from pixnar.base.errors import PixnarError
 from pixnar.base.storage import in_memory
 from pixnar.distributed.cluster import connected
-from pixnar.distributed.shard_server import HitDetails, ShardRequest, ShardResponse, ShardServer
-from pixnar.distributed.sharded import DetailedHit, Named, Sharded
+from pixnar.distributed.sharded import DetailedHit, HitDetails, Named, Sharded, ShardRequest, ShardResponse, ShardServer
 from pixnar.distributed.shards import Shards, is_shards
 from pixnar.index import Index
 from pixnar.runtime import CachedEncoder

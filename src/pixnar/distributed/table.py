@@ -26,8 +26,7 @@ from pixnar.base.workdir import scratch_folder
 from pixnar.corpus import Corpus, Skipped, open_corpus
 from pixnar.corpus.records import IdSet
 from pixnar.corpus.texts import LEAST_BYTES, Shard, cut_files, shard_docids
-from pixnar.distributed.executor import Executor
-from pixnar.distributed.scratch import load, remove, save
+from pixnar.distributed.cluster import Executor, load, remove, save
 from pixnar.documents.documents import Documents, write_documents
 from pixnar.table import DocidTable
 from pixnar.table.build import Records, encode_rows, row_batches

@@ -30,8 +30,7 @@ from pixnar.base.workdir import scratch_folder
 from pixnar.corpus import Corpus, Skipped
 from pixnar.corpus.records import IdSet
 from pixnar.corpus.texts import LEAST_BYTES, Shard, check_path, cut_files, docid_source, shard_docids, shard_texts
-from pixnar.distributed.executor import Executor, LocalExecutor
-from pixnar.distributed.scratch import load, remove, save, written
+from pixnar.distributed.cluster import Executor, LocalExecutor, load, remove, save, written
 from pixnar.vocab.phrases import LEAST_MEMORY, BuildOptions, Vocabulary, as_vocabulary_errors, normal_lines
 
 Layer = Literal["words", "docids"]

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pixnar.corpus.records import Document
-from pixnar.distributed.merge import merged
-from pixnar.distributed.shard_server import ShardRequest, ShardServer
+from pixnar.distributed.sharded import ShardRequest, ShardServer, merged
 from pixnar.distributed.shards import change
 from pixnar.fusion.bm25 import Bm25
 from pixnar.fusion.fuse import Fusion
