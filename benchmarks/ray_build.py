@@ -30,7 +30,7 @@ from pixnar.cli.common import JsonFile, number, numbers, write_json
 from pixnar.distributed import table as in_shards
 from pixnar.distributed.cluster import Executor, connected
 from pixnar.distributed.vocab import build_vocabulary
-from pixnar.evaluation.environment import environment
+from pixnar.evaluation.latency import environment
 from pixnar.table import build_table
 from pixnar.vocab import Vocabulary
 from pixnar.vocab.phrases import BuildOptions

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pixnar.model.optim import LazyAdam
-from pixnar.train.flatten import flatten, restore
+from pixnar.train.checkpoint import flatten, restore
 
 SHAPE = (9, 4)
 

@@ -334,7 +334,7 @@ def clover(
     from pixnar.corpus import open_corpus
     from pixnar.pipeline import fit
     from pixnar.recipe import CLOVER, override
-    from pixnar.recipe.clover import L1_ONLY, TOKEN_LOSSES
+    from pixnar.recipe.presets import L1_ONLY, TOKEN_LOSSES
 
     if minutes is None and steps:
         minutes = 0.0

@@ -35,7 +35,7 @@ from pixnar.corpus import Skipped, parse
 from pixnar.corpus.lines import Meter, read_lines
 from pixnar.corpus.reader import Check, sound_rows
 from pixnar.corpus.records import BadRows, IdSet, Query, is_text, shown
-from pixnar.evaluation.trec import run_lines
+from pixnar.evaluation.queries import run_lines
 from pixnar.index import Index
 from pixnar.index.files import DOCIDS
 from pixnar.index.manifest import NAME as MANIFEST

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pixnar.corpus.records import is_text
-from pixnar.serve.limits import Limits
+from pixnar.serve.queue import Limits
 
 
 def _writable(text: str) -> str:

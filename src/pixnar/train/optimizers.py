@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from pixnar.model.nar import Nar
+from pixnar.model.nar import MlpSlots, Nar
 from pixnar.model.optim import LazyAdam, RowAdam
 from pixnar.model.process_group import ProcessGroup
-from pixnar.model.slots import MlpSlots
 from pixnar.recipe import Train
 
 _OTHERS_RATE = 4  # how much faster than other layers those of x_1 … x_s learn, which see a few inputs of a batch

@@ -21,9 +21,9 @@ from pixnar.model.losses import losses
 from pixnar.model.optim import RowAdam
 from pixnar.model.process_group import ProcessGroup
 from pixnar.model.sharded import random_shard
-from pixnar.research.plan import Scale, count, plan
-from pixnar.research.plan import constants as k
-from pixnar.research.plan.stages import head_bytes, index_bytes, step_seconds, table_bytes
+from pixnar.research import scale as k
+from pixnar.research.plan import head_bytes, index_bytes, plan, step_seconds, table_bytes
+from pixnar.research.scale import Scale, count
 from pixnar.runtime import HeadRows, Shortlist
 from pixnar.table import build_table
 from pixnar.train.data import TrainingData
