@@ -37,9 +37,9 @@ def work(wish: argparse.Namespace) -> dict[str, Any]:
     from pixnar.model.head import PhraseHead
     from pixnar.model.losses import Sampler, Weights, losses, shortlist_loss
     from pixnar.model.nar import MlpSlots
-    from pixnar.model.optim import RowAdam
     from pixnar.model.process_group import ProcessGroup
     from pixnar.model.sharded import random_shard
+    from pixnar.train.optimizers import RowAdam
 
     torch.set_num_threads(1)
     group = ProcessGroup.join("cpu")

@@ -143,7 +143,7 @@ def _gradients(ranking: bool) -> float:
 
     from pixnar.model.head import PhraseHead
     from pixnar.model.losses import Weights, losses
-    from pixnar.model.optim import RowAdam
+    from pixnar.train.optimizers import RowAdam
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -235,7 +235,7 @@ def head_stage(home: Path, docids: int) -> dict[str, Any]:
 
     from pixnar.model.head import PhraseHead
     from pixnar.model.losses import Sampler, Weights, losses
-    from pixnar.model.optim import RowAdam
+    from pixnar.train.optimizers import RowAdam
 
     torch.set_num_threads(1)
     out: dict[str, Any] = {}

@@ -18,7 +18,6 @@ from pixnar.corpus import Document, open_corpus, write_corpus, write_demo
 from pixnar.fusion.vectors import DocidVectors
 from pixnar.model.head import PhraseHead
 from pixnar.model.losses import losses
-from pixnar.model.optim import RowAdam
 from pixnar.model.process_group import ProcessGroup
 from pixnar.model.sharded import random_shard
 from pixnar.research import scale as k
@@ -27,6 +26,7 @@ from pixnar.research.scale import Scale, count
 from pixnar.runtime import HeadRows, Shortlist
 from pixnar.table import build_table
 from pixnar.train.data import TrainingData
+from pixnar.train.optimizers import RowAdam
 from pixnar.vocab import Vocabulary, normalize
 from tests.test_cli import fails, pixnar
 
