@@ -116,28 +116,19 @@ def _date(value: object) -> str:
 
 
 def _document_line(row: Document) -> bytes:
-    try:
-        doc_id, title, text, metadata = parse.document(*row)
-    except BadValueError as error:
-        raise _refused("document", row, error) from error
+    doc_id, title, text, metadata = _checked("document", parse.document, row)
     if clash := metadata.keys() & {"_id", "title", "text"}:
         raise CorpusError(f"document {shown(doc_id)}: metadata key {sorted(clash)[0]!r} is taken; rename it")
     return _json_line({"_id": doc_id, "title": title, "text": text, **metadata})
 
 
 def _docid_line(row: DocidRow) -> bytes:
-    try:
-        doc_id, docid = parse.docid_row(*row)
-    except BadValueError as error:
-        raise _refused("docid", row, error) from error
+    doc_id, docid = _checked("docid", parse.docid_row, row)
     return _json_line({"_id": doc_id, "docid": docid})
 
 
 def _query_line(row: Query) -> bytes:
-    try:
-        query_id, text = parse.query(*row)
-    except BadValueError as error:
-        raise _refused("query", row, error) from error
+    query_id, text = _checked("query", parse.query, row)
     return _json_line({"_id": query_id, "text": text})
 
 
@@ -152,6 +143,13 @@ def _qrel_lines(rows: Iterable[Qrel]) -> Iterator[bytes]:
         except (BadValueError, UnicodeEncodeError) as error:
             raise _refused("judgement", row, error) from error
         yield line
+
+
+def _checked(kind: str, check: Callable[..., Row], row: Row) -> Row:
+    try:
+        return check(*row)
+    except BadValueError as error:
+        raise _refused(kind, row, error) from error
 
 
 def _refused(kind: str, row: tuple[Any, ...], error: ValueError) -> CorpusError:
