@@ -27,7 +27,7 @@ from rich.table import Table
 from pixnar import _native
 from pixnar.base.storage import atomic_write, read_container, write_container
 from pixnar.cli.common import JsonFile, numbers, write_json
-from pixnar.evaluation.environment import environment
+from pixnar.evaluation.latency import environment
 from pixnar.search import SlotScores
 from pixnar.search.decoder import ENGINES
 from pixnar.vocab import Vocabulary, load_vocabulary

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pixnar.base.storage import atomic_write
-from pixnar.evaluation.environment import environment, resident_mb
+from pixnar.evaluation.latency import environment, resident_mb
 
 SLOTS = 8
 KINDS = ("full", "sampled", "stage two")
@@ -36,10 +36,10 @@ def work(wish: argparse.Namespace) -> dict[str, Any]:
 
     from pixnar.model.head import PhraseHead
     from pixnar.model.losses import Sampler, Weights, losses, shortlist_loss
-    from pixnar.model.optim import RowAdam
+    from pixnar.model.nar import MlpSlots
     from pixnar.model.process_group import ProcessGroup
     from pixnar.model.sharded import random_shard
-    from pixnar.model.slots import MlpSlots
+    from pixnar.train.optimizers import RowAdam
 
     torch.set_num_threads(1)
     group = ProcessGroup.join("cpu")

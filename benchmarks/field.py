@@ -28,14 +28,14 @@ from rich.console import Console
 from pixnar.base.errors import MissingPartError, PixnarError
 from pixnar.base.storage import atomic_write
 from pixnar.corpus import Corpus, open_corpus
-from pixnar.corpus.perturb import Perturbation
+from pixnar.corpus.queries import Perturbation
 from pixnar.evaluation import bootstrap, evaluate, paired_difference
 from pixnar.evaluation.baselines import build_bm25, build_dense, build_hybrid, describe, open_retriever
 from pixnar.evaluation.baselines.bi_encoder import Tuning
 from pixnar.evaluation.baselines.folder import BASELINE
 from pixnar.evaluation.baselines.hybrid import RRF
-from pixnar.evaluation.environment import environment
-from pixnar.evaluation.spelling import with_spelling
+from pixnar.evaluation.latency import environment
+from pixnar.evaluation.run import with_spelling
 from pixnar.index import Index
 from pixnar.index.manifest import read_manifest
 from pixnar.pipeline import fit

@@ -29,7 +29,7 @@ from pixnar.base.strings import SortedStrings
 from pixnar.cli.common import JsonFile, number, write_json
 from pixnar.corpus import Document
 from pixnar.documents.documents import write_documents
-from pixnar.evaluation.environment import environment, resident_mb
+from pixnar.evaluation.latency import environment, resident_mb
 from pixnar.fusion.fuse import DOCIDS as DOCID_SCORE
 from pixnar.fusion.fuse import EXPANSION, LEXICAL, Fusion
 from pixnar.fusion.lexical import LexicalIndex

@@ -19,10 +19,10 @@ import typer
 from pixnar.benchmarks.field import corrected
 
 from pixnar.base.storage import atomic_write
-from pixnar.evaluation.environment import environment
+from pixnar.evaluation.latency import environment
 from pixnar.recipe import Recipe
 from pixnar.research.reproduce import Plan, reproduce
-from pixnar.research.reproduce.phrases import COMPOSED, PIECES, SLOTS
+from pixnar.research.reproduce.vocabularies import COMPOSED, PIECES, SLOTS
 
 TABLES = ("phrases", "table3", "table4")
 Row = dict[str, Any]

@@ -1,6 +1,6 @@
 """What `pixnar plan` reckons with, measured at small sizes: bytes and seconds per docid, token and product.
 
-``python -m benchmarks.plan --json FILE`` writes the figures; `pixnar.research.plan.constants` has those of
+``python -m benchmarks.plan --json FILE`` writes the figures; `pixnar.research.scale` has those of
 benchmarks/results/plan.json, and what larger runs in benchmarks/results say. One thread throughout; each stage in a
 process of its own, so that memory is its own, too.
 """
@@ -23,7 +23,7 @@ import numpy as np
 
 from pixnar.base.storage import atomic_write
 from pixnar.corpus import DocidRow, Document, open_corpus, write_corpus
-from pixnar.evaluation.environment import environment, resident_mb
+from pixnar.evaluation.latency import environment, resident_mb
 from pixnar.vocab import Vocabulary, load_vocabulary
 
 from .generate import generate_docids
@@ -80,8 +80,7 @@ def table_stage(home: Path, docids: int) -> dict[str, float]:
 
 def reading_stage(home: Path, docids: int) -> dict[str, float]:
     """Memory and seconds per docid of what a training run reads: by one process, and mapped by all of them."""
-    from pixnar.train.data import TrainingData
-    from pixnar.train.mapped_data import write_inputs
+    from pixnar.train.data import TrainingData, write_inputs
 
     vocabulary, before, began = load_vocabulary(home / "vocabulary"), resident_mb(), time.process_time()
     data = TrainingData.read(open_corpus(home / "corpus"), vocabulary)
@@ -144,7 +143,7 @@ def _gradients(ranking: bool) -> float:
 
     from pixnar.model.head import PhraseHead
     from pixnar.model.losses import Weights, losses
-    from pixnar.model.optim import RowAdam
+    from pixnar.train.optimizers import RowAdam
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -232,7 +231,7 @@ def head_stage(home: Path, docids: int) -> dict[str, Any]:
 
     from pixnar.model.head import PhraseHead
     from pixnar.model.losses import Sampler, Weights, losses
-    from pixnar.model.optim import RowAdam
+    from pixnar.train.optimizers import RowAdam
 
     torch.set_num_threads(1)
     out: dict[str, Any] = {}

@@ -28,8 +28,8 @@ from pixnar.base.errors import MissingPartError
 from pixnar.cli.common import Cache, JsonFile, write_json
 from pixnar.corpus import Corpus, open_corpus
 from pixnar.evaluation.baselines import build_bm25, build_dense, build_hybrid, describe, open_retriever
-from pixnar.evaluation.environment import environment
-from pixnar.evaluation.metrics import reciprocal_ranks, summary
+from pixnar.evaluation.latency import environment
+from pixnar.evaluation.measures import reciprocal_ranks, summary
 from pixnar.evaluation.queries import Queries, read_queries
 from pixnar.evaluation.significance import paired_difference
 from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL
@@ -40,11 +40,10 @@ from pixnar.model.build import build_model, calibrate
 from pixnar.model.encoder import MINILM, Encoder, place_of
 from pixnar.model.features import FeatureCache
 from pixnar.model.nar import Nar, scorer_of
-from pixnar.pipeline.cross import CrossValidation, folds
-from pixnar.pipeline.parts import x_of
+from pixnar.pipeline.context import x_of
 from pixnar.pipeline.run import default_cache
 from pixnar.pipeline.shortlist import make_shortlist
-from pixnar.pipeline.tune import RuleTuner, docid_mrr
+from pixnar.pipeline.tune import CrossValidation, RuleTuner, docid_mrr, folds
 from pixnar.recipe import Recipe, Train
 from pixnar.recipe import ShortlistSettings as ShortlistWish
 from pixnar.scoring import PAPER_RULE, Priors, ScoreRule

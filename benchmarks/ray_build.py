@@ -28,10 +28,9 @@ from rich.table import Table
 from pixnar.base.errors import PixnarError
 from pixnar.cli.common import JsonFile, number, numbers, write_json
 from pixnar.distributed import table as in_shards
-from pixnar.distributed.cluster import connected
-from pixnar.distributed.executor import Executor
+from pixnar.distributed.cluster import Executor, connected
 from pixnar.distributed.vocab import build_vocabulary
-from pixnar.evaluation.environment import environment
+from pixnar.evaluation.latency import environment
 from pixnar.table import build_table
 from pixnar.vocab import Vocabulary
 from pixnar.vocab.phrases import BuildOptions

@@ -33,7 +33,7 @@ from pixnar.distributed.batch_ray import RayWorkers
 from pixnar.distributed.cluster import connected
 from pixnar.distributed.sharded import Sharded
 from pixnar.distributed.shards import split
-from pixnar.evaluation.environment import environment
+from pixnar.evaluation.latency import environment
 from pixnar.index import Index
 
 

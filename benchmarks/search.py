@@ -26,8 +26,8 @@ from pixnar.corpus import Corpus, open_corpus
 from pixnar.evaluation.baselines import Bm25Retriever, DenseRetriever, entries
 from pixnar.evaluation.baselines.dense import FLAT, HNSW
 from pixnar.evaluation.baselines.entries import Entries
-from pixnar.evaluation.environment import environment, resident_mb
-from pixnar.evaluation.metrics import mrr_at
+from pixnar.evaluation.latency import environment, resident_mb
+from pixnar.evaluation.measures import mrr_at
 from pixnar.evaluation.queries import read_queries
 from pixnar.index import Index
 from pixnar.runtime import HeadRows

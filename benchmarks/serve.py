@@ -22,7 +22,7 @@ from rich.console import Console
 
 from pixnar.cli.common import JsonFile, write_json
 from pixnar.corpus import open_corpus
-from pixnar.evaluation.environment import environment
+from pixnar.evaluation.latency import environment
 from pixnar.evaluation.queries import read_queries
 from pixnar.index import Index
 from pixnar.search import Hit

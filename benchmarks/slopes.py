@@ -23,7 +23,7 @@ from rich.table import Table
 from pixnar.base.storage import atomic_write
 from pixnar.cli.common import JsonFile, Threads, numbers, write_json
 from pixnar.corpus import open_corpus
-from pixnar.evaluation.environment import environment, resident_mb
+from pixnar.evaluation.latency import environment, resident_mb
 from pixnar.fusion.lexical import LexicalIndex
 from pixnar.table.build import build_table
 from pixnar.vocab import Vocabulary, load_vocabulary

@@ -22,11 +22,11 @@ from pixnar.base.errors import CorpusError, MissingExtraError
 from pixnar.base.storage import atomic_write
 from pixnar.cli.common import JsonFile, numbers, write_json
 from pixnar.corpus import open_corpus
-from pixnar.evaluation.environment import environment
-from pixnar.evaluation.metrics import summary
+from pixnar.evaluation.latency import environment
+from pixnar.evaluation.measures import summary
 from pixnar.evaluation.queries import read_queries
 from pixnar.index import Index
-from pixnar.research.reproduce.softmax import KEEP, ByMethod, measured, methods_of
+from pixnar.research.reproduce.tokens import KEEP, ByMethod, measured, methods_of
 from pixnar.research.softmax import (
     Full,
     LearnedShortlist,

@@ -31,22 +31,21 @@ from rich.table import Table
 
 from pixnar.base.storage import atomic_write
 from pixnar.corpus import Corpus, open_corpus
-from pixnar.corpus.perturb import Perturbation
+from pixnar.corpus.queries import Perturbation
 from pixnar.evaluation.baselines.bi_encoder import Tuning, fine_tune
 from pixnar.evaluation.baselines.entries import Entries
-from pixnar.evaluation.environment import environment
-from pixnar.evaluation.metrics import mrr_at
+from pixnar.evaluation.latency import environment
+from pixnar.evaluation.measures import mrr_at
 from pixnar.evaluation.queries import Queries, read_queries
 from pixnar.fusion.terms import Ngrams
 from pixnar.fusion.vectors import DocidVectors
 from pixnar.model.build import Docids, build_model, calibrate
 from pixnar.model.encoder import MINILM, Encoder
 from pixnar.model.features import FeatureCache
-from pixnar.model.nar import Nar, scorer_of
-from pixnar.model.slots import MlpSlots
+from pixnar.model.nar import MlpSlots, Nar, scorer_of
 from pixnar.model.solve import SolveOptions
-from pixnar.pipeline.contrast import tune_encoder
-from pixnar.pipeline.parts import x_of
+from pixnar.pipeline.context import x_of
+from pixnar.pipeline.model_stage import tune_encoder
 from pixnar.pipeline.run import default_cache
 from pixnar.pipeline.shortlist import make_shortlist
 from pixnar.recipe import Recipe, ShortlistSettings

@@ -23,13 +23,13 @@ from rich.table import Table
 
 from pixnar.base.storage import atomic_write
 from pixnar.corpus import open_corpus, write_demo
-from pixnar.evaluation.environment import environment
-from pixnar.evaluation.metrics import mrr_at
+from pixnar.evaluation.latency import environment
+from pixnar.evaluation.measures import mrr_at
 from pixnar.evaluation.queries import read_queries
 from pixnar.fusion.vectors import DocidVectors
 from pixnar.model.encoder import MINILM, Encoder
+from pixnar.model.export import exported
 from pixnar.model.features import FeatureCache
-from pixnar.model.graphs import exported
 from pixnar.runtime.encoder_folder import FP32, INT8, INT8_BLOCKS
 from pixnar.train.data import read_inputs
 

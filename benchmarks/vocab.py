@@ -31,7 +31,7 @@ from pixnar.base.normalize import normalize
 from pixnar.base.storage import atomic_write
 from pixnar.cli.common import JsonFile, Threads, numbers
 from pixnar.corpus import docid_texts
-from pixnar.evaluation.environment import environment
+from pixnar.evaluation.latency import environment
 from pixnar.vocab.phrases import PUNCTUATION
 
 from .generate import generate_docids

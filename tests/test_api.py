@@ -13,7 +13,7 @@ import pytest
 import pixnar
 from pixnar.base.errors import PixnarError
 from pixnar.corpus import open_corpus
-from pixnar.corpus.held_out import hold_out
+from pixnar.corpus.queries import hold_out
 from pixnar.corpus.tabular import convert_table, guess_columns, is_table
 from tests.helpers.fit_corpora import WORDS
 from tests.helpers.tiny_model import save_encoder

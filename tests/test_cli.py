@@ -16,7 +16,7 @@ import pytest
 import typer
 
 from pixnar.cli import app
-from pixnar.cli.bench import Benchmark
+from pixnar.cli.research import Benchmark
 from pixnar.vocab import Vocabulary
 
 

@@ -10,7 +10,7 @@ from pixnar.corpus import open_corpus
 from pixnar.vocab import Vocabulary, load_vocabulary
 
 if TYPE_CHECKING:
-    from pixnar.evaluation.api import evaluate
+    from pixnar.evaluation import evaluate
     from pixnar.index import Hit, Index
     from pixnar.pipeline.api import fit
 
@@ -31,7 +31,7 @@ __version__ = "0.1.0"
 _LATER = {
     "Hit": "pixnar.index",
     "Index": "pixnar.index",
-    "evaluate": "pixnar.evaluation.api",
+    "evaluate": "pixnar.evaluation",
     "fit": "pixnar.pipeline.api",
 }
 

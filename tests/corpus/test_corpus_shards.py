@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pixnar.base.errors import CorpusError
 from pixnar.corpus import Skipped, read_texts
-from pixnar.corpus.shards import cut_files, shard_texts
+from pixnar.corpus.texts import cut_files, shard_texts
 
 lines = st.lists(
     st.sampled_from(

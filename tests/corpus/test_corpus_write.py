@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pixnar.base.errors import CorpusError
 from pixnar.base.normalize import normalize
 from pixnar.corpus import DocidRow, Document, Qrel, Query, open_corpus, write_corpus
-from pixnar.corpus.ids import IdSet
+from pixnar.corpus.records import IdSet
 
 TEA = Document("d1", "Tea", "", {})
 NAMES = [DocidRow("d1", "a hot drink")]

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pixnar.base.errors import PixnarError
-from pixnar.corpus.perturb import neighbours
+from pixnar.corpus.queries import neighbours
 from pixnar.evaluation import Perturbation, evaluate, paired_difference
 from pixnar.search import Hit
 from tests.helpers.fit_corpora import write_small

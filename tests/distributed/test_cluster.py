@@ -12,8 +12,7 @@ import pytest
 
 from pixnar.base.errors import CorpusError, MissingExtraError, PixnarError
 from pixnar.cli import main
-from pixnar.distributed.cluster import RETRIES, RayExecutor, connected
-from pixnar.distributed.executor import Executor, LocalExecutor
+from pixnar.distributed.cluster import RETRIES, Executor, LocalExecutor, RayExecutor, connected
 from tests.helpers.shard_corpora import contents, write_sharded
 
 ROWS = [(f"d{number % 5}", f"{word} of tea, cup {number % 7}") for number in range(40) for word in ("a cup", "one pot")]

@@ -15,8 +15,7 @@ from pixnar.benchmarks.kill_workers import killing
 from pixnar.base.errors import CorpusError, PixnarError
 from pixnar.corpus import open_corpus
 from pixnar.distributed import table as in_shards
-from pixnar.distributed.cluster import RayExecutor
-from pixnar.distributed.executor import Executor, LocalExecutor
+from pixnar.distributed.cluster import Executor, LocalExecutor, RayExecutor
 from pixnar.table import build_table
 from pixnar.vocab import Vocabulary, normalize
 from tests.helpers.shard_corpora import contents, write_sharded

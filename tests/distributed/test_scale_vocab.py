@@ -15,8 +15,7 @@ from pixnar.benchmarks.kill_workers import killing
 
 from pixnar.base.errors import CorpusError, PixnarError, VocabularyError
 from pixnar.corpus import Skipped, docid_texts
-from pixnar.distributed.cluster import RayExecutor
-from pixnar.distributed.executor import Executor, LocalExecutor
+from pixnar.distributed.cluster import Executor, LocalExecutor, RayExecutor
 from pixnar.distributed.vocab import build_vocabulary
 from pixnar.vocab import Vocabulary
 from pixnar.vocab.phrases import FIXED_TOKENS, PUNCTUATION, BuildOptions

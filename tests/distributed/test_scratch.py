@@ -11,7 +11,7 @@ import pytest
 
 from pixnar.base.errors import PixnarError
 from pixnar.base.workdir import scratch_folder
-from pixnar.distributed.scratch import written
+from pixnar.distributed.cluster import written
 
 
 def write_on(folder: Path, busy: threading.Event, stop: threading.Event) -> None:

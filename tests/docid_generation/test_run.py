@@ -20,7 +20,7 @@ from pixnar.corpus import Document, open_corpus
 from pixnar.docid_generation import Doc2QueryOptions, DocidOptions, make_docids
 from pixnar.docid_generation import run as run_module
 from pixnar.docid_generation.options import target_of
-from pixnar.docid_generation.parts import Part, Parts
+from pixnar.docid_generation.run import Part, Parts
 from pixnar.vocab import normalize
 from tests.helpers.fit_corpora import WORDS
 from tests.helpers.query_models import save_t5
@@ -30,15 +30,15 @@ ROOT = Path(__file__).parents[2]
 _DIES_AT_THE_END = """
 import os, signal, sys
 from pixnar.corpus import open_corpus
-from pixnar.docid_generation import make_docids, parts
+from pixnar.docid_generation import make_docids, run
 
-def kill(self, number, read=parts.Parts.read, seen=set()):
+def kill(self, number, read=run.Parts.read, seen=set()):
     if number in seen:  # read once before, to see whether it is done; now it is being joined
         os.kill(os.getpid(), signal.SIGKILL)
     seen.add(number)
     return read(self, number)
 
-parts.Parts.read = kill
+run.Parts.read = kill
 make_docids(open_corpus(sys.argv[1]), sys.argv[1] + "/docids.jsonl")
 """
 

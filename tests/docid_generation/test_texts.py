@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pixnar.corpus import Document
-from pixnar.corpus.sentences import cut_sentence, split_sentences
-from pixnar.docid_generation.key_texts import key_phrases, key_sentences, most_telling
-from pixnar.docid_generation.statistics import WordStatistics
-from pixnar.docid_generation.titles import titles
+from pixnar.corpus.texts import cut_sentence, split_sentences
+from pixnar.docid_generation.key_texts import WordStatistics, key_phrases, key_sentences, most_telling, titles
 from pixnar.vocab import normalize
 
 TEXTS = st.text(st.sampled_from('abc AB .!?…。\n"(),;é1'), max_size=80) | st.text(max_size=60)

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pixnar.base.errors import PixnarError
-from pixnar.evaluation.measures import DEFAULT, means, parse, per_query
-from pixnar.evaluation.metrics import recalls, reciprocal_ranks
-from pixnar.evaluation.trec import read_run
+from pixnar.evaluation.measures import DEFAULT, means, parse, per_query, recalls, reciprocal_ranks
+from pixnar.evaluation.queries import read_run
 
 DOCUMENTS = [f"d{i}" for i in range(12)]
 runs = st.dictionaries(

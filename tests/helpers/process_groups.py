@@ -30,11 +30,11 @@ from pixnar.model.features import FeatureCache
 from pixnar.model.head import PhraseHead
 from pixnar.model.losses import Sampler, Weights, losses, shortlist_loss
 from pixnar.model.nar import Nar
-from pixnar.model.optim import LazyAdam, RowAdam
 from pixnar.model.process_group import ProcessGroup, Silent
 from pixnar.model.sharded import random_shard
 from pixnar.scoring import ScoreRule
 from pixnar.train import checkpoint, log
+from pixnar.train.optimizers import LazyAdam, RowAdam
 from pixnar.train.ranking import RankingOptions, RankingStep
 from pixnar.train.shortlist_learning import Options, learn
 from pixnar.train.step import Objective, Step

@@ -13,8 +13,7 @@ from pixnar.model.build import Docids, build_model
 from pixnar.model.encoder import Encoder
 from pixnar.model.features import FeatureCache
 from pixnar.model.losses import Weights
-from pixnar.model.nar import Nar
-from pixnar.model.slots import MlpSlots
+from pixnar.model.nar import MlpSlots, Nar
 from pixnar.train.ranking import RankingOptions, RankingStep
 from tests.helpers.training_runs import SLOTS, TrainingSetup
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from pixnar.base.errors import PixnarError
-from pixnar.model import features, graphs
+from pixnar.model import export, features
 from pixnar.model.encoder import Encoder
+from pixnar.model.export import exported
 from pixnar.model.features import FeatureCache
-from pixnar.model.graphs import exported
 from pixnar.runtime.encoder_folder import FP32, INT8
 from tests.helpers.tiny_model import KINDS, TEXTS, save_encoder
 
@@ -55,7 +55,7 @@ def test_neither_order_nor_threads_matter(encoder: Encoder, tmp_path: Path, prec
 
 def test_a_graph_is_made_once(encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = FeatureCache(encoder, tmp_path).vectors(MANY)
-    monkeypatch.setattr(graphs, "export_onnx", None)
+    monkeypatch.setattr(export, "export_onnx", None)
     assert np.array_equal(FeatureCache(encoder, tmp_path).vectors(MANY), first)
     for path in tmp_path.glob("*.features"):
         path.unlink()
@@ -107,7 +107,7 @@ def test_precisions_are_not_mixed_up(encoder: Encoder, tmp_path: Path) -> None:
 _STOPPED = """
 import sys, time
 from pathlib import Path
-from pixnar.model import graphs
+from pixnar.model import export
 from pixnar.model.encoder import Encoder
 
 def stopped(model, target):
@@ -116,19 +116,19 @@ def stopped(model, target):
     print("begun", flush=True)
     time.sleep(60)
 
-graphs.export_onnx = stopped
-graphs.exported(Encoder.load(sys.argv[1]), Path(sys.argv[2]))
+export.export_onnx = stopped
+export.exported(Encoder.load(sys.argv[1]), Path(sys.argv[2]))
 """
 _MADE = """
 import sys
 from pathlib import Path
-from pixnar.model import graphs
+from pixnar.model import export
 from pixnar.model.encoder import Encoder
 
 encoder = Encoder.load(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
-print(graphs.exported(encoder, Path(sys.argv[2]), "int8").bulk(["green tea", "rome"]).tobytes().hex())
+print(export.exported(encoder, Path(sys.argv[2]), "int8").bulk(["green tea", "rome"]).tobytes().hex())
 """
 
 

@@ -269,7 +269,7 @@ _SAMPLED_STEP = """
 import time, torch
 from pixnar.model.head import PhraseHead
 from pixnar.model.losses import Sampler, losses
-from pixnar.model.optim import RowAdam
+from pixnar.train.optimizers import RowAdam
 torch.set_num_threads(1)
 V = 1_000_001
 head = PhraseHead(torch.zeros(V, 384), torch.zeros(V), sparse=True)

@@ -14,7 +14,7 @@ from pixnar.model.encoder import Encoder
 from pixnar.model.features import FeatureCache
 from pixnar.model.head import PhraseHead
 from pixnar.model.nar import DESIGNS, Nar, make_slots
-from pixnar.pipeline.parts import x_of
+from pixnar.pipeline.context import x_of
 from pixnar.scoring import Priors
 from pixnar.vocab import Vocabulary
 from tests.helpers.tiny_model import KINDS, TEXTS, WIDTH, save_encoder

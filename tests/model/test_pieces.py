@@ -10,9 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pixnar.model.head import PhraseHead
-from pixnar.model.pieces import PieceRows, pieces_of_tokens
-from pixnar.model.slots import MlpSlots
+from pixnar.model.head import PhraseHead, PieceRows, pieces_of_tokens
+from pixnar.model.nar import MlpSlots
 from pixnar.vocab.protocol import EncodedBatch
 from tests.helpers import tiny_model as tiny
 

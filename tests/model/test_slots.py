@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pixnar.model.encoder import Encoder
-from pixnar.model.slots import START_SCALE, MaskSlots, MlpSlots
+from pixnar.model.nar import START_SCALE, MaskSlots, MlpSlots
 from tests.helpers.tiny_model import KINDS, TEXTS, WIDTH, save_encoder
 
 SLOTS = 3

@@ -10,7 +10,7 @@ import pytest
 
 from pixnar.base.errors import PixnarError
 from pixnar.corpus import open_corpus
-from pixnar.pipeline.folder import claim
+from pixnar.pipeline.context import claim
 from pixnar.recipe import Recipe
 from tests.helpers.fit_corpora import write_small
 

@@ -15,8 +15,7 @@ from pixnar.evaluation.queries import read_queries
 from pixnar.index import Index
 from pixnar.model.encoder import Encoder
 from pixnar.pipeline import fit
-from pixnar.pipeline.contrast import tune_encoder
-from pixnar.pipeline.model_stage import contrast_steps
+from pixnar.pipeline.model_stage import contrast_steps, tune_encoder
 from pixnar.recipe import Recipe, override
 from pixnar.train.data import read_inputs
 from tests.helpers.fit_corpora import WORDS, settings, write_small

@@ -11,8 +11,8 @@ import pytest
 from pixnar.corpus import Document
 from pixnar.evaluation.queries import Queries
 from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL, TEXT
-from pixnar.pipeline.cross import CrossValidation, folds
 from pixnar.pipeline.sources import pieces_of, unused
+from pixnar.pipeline.tune import CrossValidation, folds
 from pixnar.scoring import ScoreRule
 from pixnar.search.ranker import Candidates
 

@@ -20,7 +20,7 @@ from pixnar.fusion.vectors import DocidVectors
 from pixnar.index import Index
 from pixnar.model.nar import Nar
 from pixnar.pipeline import Report, fit
-from pixnar.pipeline.parts import start_rule
+from pixnar.pipeline.context import start_rule
 from pixnar.pipeline.run import default_cache
 from pixnar.pipeline.tune import docid_mrr, with_rule
 from pixnar.recipe import PAPER, Recipe, override

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pixnar.pipeline.shortlist_sweep import DIRECT, KMEANS, LEARNED, Chooser, Direct, Row, plot, sweep, table
+from pixnar.pipeline.shortlist_sweep import DIRECT, KMEANS, LEARNED, Chooser, Direct, Row, draw, sweep, table
 
 ROWS = np.concatenate([np.eye(4), np.zeros((1, 4))]).astype(np.float32)
 BIAS = np.array([0.3, 0.2, 0.1, 0, 9], dtype=np.float32)
@@ -53,12 +53,12 @@ def test_quality_is_the_callers(tmp_path: Path) -> None:
     assert len(lines) == 5
     assert "0.4000" in lines[1]
     pytest.importorskip("matplotlib")
-    plot(found, tmp_path / "a.png", full=0.5)
-    plot([Row(LEARNED, 2, 1, 1, 0.25, 1.0, 0.25)], tmp_path / "b.png")
+    draw(found, tmp_path / "a.png", full=0.5)
+    draw([Row(LEARNED, 2, 1, 1, 0.25, 1.0, 0.25)], tmp_path / "b.png")
     timed = sweep(X0, NEEDED, [(LEARNED, C)], ROWS, BIAS, r=[1, 2], k=[1], quality=quality, cost=lambda _: 1.25)
     assert [row.ms for row in timed] == [1.25, 1.25, None, None]
     assert "1.25" in table(timed).splitlines()[1]
-    plot(timed, tmp_path / "c.png", full=0.5)
+    draw(timed, tmp_path / "c.png", full=0.5)
     assert (tmp_path / "c.png").stat().st_size > (tmp_path / "b.png").stat().st_size
     assert (tmp_path / "a.png").read_bytes()[:4] == (tmp_path / "b.png").read_bytes()[:4] == b"\x89PNG"
 

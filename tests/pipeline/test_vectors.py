@@ -12,8 +12,8 @@ from pixnar.corpus import open_corpus
 from pixnar.evaluation.queries import read_queries
 from pixnar.model.encoder import Encoder
 from pixnar.model.features import FeatureCache
-from pixnar.pipeline import Report, fit, model_stage, vectors
-from pixnar.pipeline.vectors import Sample, choose_precision
+from pixnar.pipeline import Report, fit, model_stage, sources
+from pixnar.pipeline.sources import Sample, choose_precision
 from pixnar.recipe import Recipe, override
 from pixnar.runtime.encoder_folder import FP32, INT8
 from pixnar.train.data import read_inputs
@@ -58,7 +58,7 @@ def test_auto_takes_int8_where_it_costs_little(
     corpus: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, int8: float, precision: str
 ) -> None:
     figures = {FP32: 0.5, INT8: int8}
-    monkeypatch.setattr(vectors, "WORTH", 0)
+    monkeypatch.setattr(sources, "WORTH", 0)
     monkeypatch.setattr(Sample, "mrr", lambda self, features: figures[features.precision])
     facts, (line,) = chosen(corpus, encoder, tmp_path)
     assert facts == {"precision": precision, "mrr10": figures, "queries": 40, "docids": 160}
@@ -71,7 +71,7 @@ def test_auto_takes_int8_where_it_costs_little(
 def test_a_sample_is_measured_both_ways(
     corpus: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str
 ) -> None:
-    monkeypatch.setattr(vectors, "WORTH", 0)
+    monkeypatch.setattr(sources, "WORTH", 0)
     facts, (line,) = chosen(corpus, encoder, tmp_path, split=split)
     assert all(0.1 < facts["mrr10"][precision] <= 1 for precision in (FP32, INT8))
     assert ("dev queries" if split == "dev" else "siblings") in line
@@ -90,7 +90,7 @@ def test_siblings_do_not_find_themselves(corpus: Path) -> None:
 
 
 def test_without_queries_and_siblings_fp32(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectors, "WORTH", 0)
+    monkeypatch.setattr(sources, "WORTH", 0)
     write_small(tmp_path / "corpus", 30, 1, splits=())
     facts, (line,) = chosen(tmp_path / "corpus", encoder, tmp_path / "cache")
     assert facts == {"precision": FP32}
@@ -103,7 +103,7 @@ def test_where_int8_is_not_possible(
     def fails(self: Sample, features: FeatureCache) -> float:
         raise PixnarError("no onnx")
 
-    monkeypatch.setattr(vectors, "WORTH", 0)
+    monkeypatch.setattr(sources, "WORTH", 0)
     monkeypatch.setattr(Sample, "mrr", fails)
     facts, (line,) = chosen(corpus, encoder, tmp_path)
     assert facts == {"precision": FP32}
@@ -127,7 +127,7 @@ def test_a_resumed_fit_keeps_its_choice(
     def interrupted(*given: Any, **more: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(vectors, "WORTH", 0)
+    monkeypatch.setattr(sources, "WORTH", 0)
     monkeypatch.setattr(Sample, "mrr", lambda self, features: 0.5)
     with monkeypatch.context() as patch:
         patch.setattr(model_stage, "train", interrupted)

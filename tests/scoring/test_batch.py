@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pixnar.scoring import ScoreRule
 from pixnar.search import Decoder, SlotScores
 from pixnar.table import DocidTable
-from pixnar.train.batch_scores import docid_scores, document_scores
+from pixnar.train.step import docid_scores, document_scores
 
 VOCABULARY = 9
 NAMES = "abcdef"

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from pixnar.serve.limits import Limits, RefusedError
-from pixnar.serve.queue import AdmissionQueue
+from pixnar.serve.queue import AdmissionQueue, Limits, RefusedError
 
 PATIENCE = 10.0
 

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from pixnar.base.errors import FileFormatError, PixnarError
-from pixnar.model.optim import RowAdam
 from pixnar.train import checkpoint
 from pixnar.train.checkpoint import best, flatten, latest, load, mark_best, restore, save
+from pixnar.train.optimizers import RowAdam
 
 ROOT = Path(__file__).parents[2]
 

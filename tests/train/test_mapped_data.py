@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pixnar.train.data import TrainingData
-from pixnar.train.mapped_data import MappedTexts, _mapped, packed, write_inputs
+from pixnar.train.data import MappedTexts, TrainingData, _mapped, packed, write_inputs
 from tests.helpers.training_runs import TrainingSetup, training_setup
 
 

@@ -21,8 +21,8 @@ from pixnar.model.nar import Nar, scorer_of
 from pixnar.scoring import COMPOSED_RULE
 from pixnar.search.ranker import Ranker
 from pixnar.table import DocidTable
+from pixnar.train.neighbours import Teacher
 from pixnar.train.ranking import RankingStep, compose
-from pixnar.train.teacher import Teacher
 from tests.helpers.ranking_steps import ONLY, SIZE, first_of, model_of, step_of
 from tests.helpers.training_runs import SLOTS, TrainingSetup, training_setup
 

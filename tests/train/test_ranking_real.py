@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from pixnar.corpus import DocidRow, Document, Qrel, Query, open_corpus, write_corpus
-from pixnar.evaluation.metrics import mrr_at
+from pixnar.evaluation.measures import mrr_at
 from pixnar.evaluation.queries import Queries, read_queries
 from pixnar.fusion.terms import Ngrams
 from pixnar.model.build import Docids, build_model
 from pixnar.model.encoder import MINILM, Encoder
 from pixnar.model.features import FeatureCache
 from pixnar.model.nar import Nar, scorer_of
-from pixnar.pipeline.parts import x_of
+from pixnar.pipeline.context import x_of
 from pixnar.pipeline.tune import docid_mrr
 from pixnar.recipe import Train
 from pixnar.scoring import COMPOSED_RULE, Priors

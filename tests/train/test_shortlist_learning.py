@@ -9,8 +9,8 @@ import torch
 from pixnar.model.head import PhraseHead
 from pixnar.model.kmeans import assign, kmeans
 from pixnar.model.losses import shortlist_loss
-from pixnar.model.optim import RowAdam
 from pixnar.runtime import Shortlist, token_lists
+from pixnar.train.optimizers import RowAdam
 from pixnar.train.shortlist_learning import Options, _batches, _dense, _problem, _revive, learn, start
 
 TOPICS, TOKENS, WIDTH = 6, 20, 24  # topics, tokens of each, width

@@ -13,9 +13,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 from pixnar.base.errors import FileFormatError, VocabularyError
 from pixnar.base.normalize import normalize
-from pixnar.vocab.baselines import TokenizerVocabulary, bpe_tokenizer
+from pixnar.vocab.baselines import TokenizerVocabulary, bpe_tokenizer, byte_values
 from pixnar.vocab.protocol import TargetVocabulary
-from pixnar.vocab.tokenizer_json import byte_values
 
 DOCIDS = [
     f"{opening} {count} {what}"
@@ -209,7 +208,7 @@ def test_errors_name_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def unreachable(name: str, revision: str = "main") -> Tokenizer:
         raise OSError("no such host\nsecond line")
 
-    monkeypatch.setattr("pixnar.vocab.tokenizer_json.Tokenizer.from_pretrained", unreachable, raising=True)
+    monkeypatch.setattr("pixnar.vocab.baselines.Tokenizer.from_pretrained", unreachable, raising=True)
     with pytest.raises(VocabularyError, match=r"'some/model'.*\(no such host\).*give a folder") as caught:
         TokenizerVocabulary.from_pretrained("some/model")
     assert "\n" not in str(caught.value)

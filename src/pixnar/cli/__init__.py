@@ -5,20 +5,15 @@
 # Whatever is slow to import is imported inside a command, so that `pixnar --help` stays quick.
 from pixnar.cli import (  # noqa: F401, I001
     corpus,
-    docids,
     vocab,
     table,
     fit,
     baseline,
     search,
-    distribute,
     serve,
     evaluate,
-    bench,
-    plan,
     research,
 )
-from pixnar.cli.common import app
-from pixnar.cli.run import main
+from pixnar.cli.common import app, main
 
 __all__ = ["app", "main"]

@@ -36,66 +36,13 @@ EncoderName = Annotated[
     str | None,
     typer.Option(help="Hugging Face encoder by name or folder; default: that of pixnar fit."),
 ]
-
-
-class Bm25Fields(StrEnum):
-    """What BM25 can be over."""
-
-    auto = "auto"
-    docids = "docids"
-    joined = "joined"
-    text = "text"
-    both = "both"
-
-
-class Vectors(StrEnum):
-    """What dense retrieval can be over."""
-
-    auto = "auto"
-    docids = "docids"
-    text = "text"
-    both = "both"
-
-
-class Reads(StrEnum):
-    """What a hybrid can be over."""
-
-    auto = "auto"
-    docids = "docids"
-    text = "text"
-    both = "both"
-
-
-class Aggregated(StrEnum):
-    """How several entries of a document become its score."""
-
-    auto = "auto"
-    max = "max"
-    logsumexp = "logsumexp"
-    mean = "mean"
-
-
-class Fused(StrEnum):
-    """How a hybrid adds up its sides."""
-
-    weights = "weights"
-    rrf = "rrf"
-
-
-class Precision(StrEnum):
-    """Weights of an encoder."""
-
-    fp32 = "fp32"
-    int8 = "int8"
-
-
-class Near(StrEnum):
-    """How faiss finds the nearest vectors."""
-
-    flat = "flat"
-    hnsw = "hnsw"
-
-
+Bm25Fields = StrEnum("Bm25Fields", "auto docids joined text both")  # what BM25 is over
+Fields = StrEnum("Fields", "auto docids text both")  # what dense retrieval and hybrids are over
+Aggregated = StrEnum("Aggregated", "auto max logsumexp mean")  # how entries of a document become its score
+Fused = StrEnum("Fused", "weights rrf")  # how a hybrid adds up its sides
+Precision = StrEnum("Precision", "fp32 int8")  # weights of an encoder
+Near = StrEnum("Near", "flat hnsw")  # how faiss finds the nearest vectors
+Losses = StrEnum("Losses", "ranking tokens l1")  # what a word-piece model is trained on
 AggregateOption = Annotated[
     Aggregated,
     typer.Option(
@@ -106,14 +53,6 @@ Scale = Annotated[float, typer.Option(help="Of logsumexp; 0: as the dev split se
 PrecisionOption = Annotated[
     Precision, typer.Option(help="Of the encoder, when docids and texts are encoded: int8 is twice as fast.")
 ]
-
-
-class Losses(StrEnum):
-    """What a word-piece model is trained on."""
-
-    ranking = "ranking"
-    tokens = "tokens"
-    l1 = "l1"
 
 
 @commands.command("bm25")
@@ -158,12 +97,12 @@ def dense(
     output: Output,
     encoder: EncoderName = None,
     over: Annotated[
-        Vectors,
+        Fields,
         typer.Option(
             help="docids: one vector each; text: one of title and text; both: all of these; auto: "
             "docids or both, as the dev split selects."
         ),
-    ] = Vectors.docids,
+    ] = Fields.docids,
     aggregate: AggregateOption = Aggregated.auto,
     scale: Scale = 0.0,
     index: Annotated[Near, typer.Option(help="flat: exact; hnsw: a graph, faster on millions of vectors.")] = Near.flat,
@@ -239,8 +178,8 @@ def hybrid(
     corpus: CorpusName,
     output: Output,
     over: Annotated[
-        Reads, typer.Option(help="What both sides read; auto: docids and text where documents have text.")
-    ] = Reads.auto,
+        Fields, typer.Option(help="What both sides read; auto: docids and text where documents have text.")
+    ] = Fields.auto,
     fusion: Annotated[
         Fused, typer.Option(help="weights: dense + weight x BM25; rrf: reciprocal rank fusion.")
     ] = Fused.weights,
@@ -334,7 +273,7 @@ def clover(
     from pixnar.corpus import open_corpus
     from pixnar.pipeline import fit
     from pixnar.recipe import CLOVER, override
-    from pixnar.recipe.clover import L1_ONLY, TOKEN_LOSSES
+    from pixnar.recipe.presets import L1_ONLY, TOKEN_LOSSES
 
     if minutes is None and steps:
         minutes = 0.0

@@ -77,7 +77,7 @@ def evaluate(
     from pixnar.corpus import open_corpus
     from pixnar.evaluation import Perturbation, check_ids, write_qrels, write_run
     from pixnar.evaluation import evaluate as measure
-    from pixnar.evaluation.spelling import with_spelling
+    from pixnar.evaluation.run import with_spelling
 
     for path in (run_file, qrels_file, json_file):
         if path is not None and path != STANDARD_OUTPUT:

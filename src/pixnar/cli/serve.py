@@ -73,7 +73,7 @@ def serve(
 
     from pixnar.serve import Limits, Settings
     from pixnar.serve import serve as run
-    from pixnar.serve.keys import read_keys
+    from pixnar.serve.server import read_keys
 
     limits = Limits(
         k=most_k,

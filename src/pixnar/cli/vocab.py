@@ -38,13 +38,7 @@ commands = group(
 )
 
 
-class VocabularyKind(StrEnum):
-    """Ways to make a target vocabulary."""
-
-    phrase = "phrase"
-    bpe = "bpe"
-    unigram = "unigram"
-    wordpiece = "wordpiece"
+VocabularyKind = StrEnum("VocabularyKind", "phrase bpe unigram wordpiece")  # ways to make a target vocabulary
 
 
 class Where(StrEnum):

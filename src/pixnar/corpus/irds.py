@@ -10,9 +10,8 @@ from typing import Any
 from pixnar.base.errors import CorpusError, MissingExtraError, MissingPartError
 from pixnar.base.progress import Progress
 from pixnar.corpus import parse
-from pixnar.corpus.errors import BadRow, BadValueError
 from pixnar.corpus.folder import no_split
-from pixnar.corpus.records import Batch, DocidRow, Document, Qrel, Query, Row
+from pixnar.corpus.records import BadRow, BadValueError, Batch, DocidRow, Document, Qrel, Query, Row
 
 PREFIX = "irds:"
 _ROWS = 2048

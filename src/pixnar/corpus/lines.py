@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pixnar.base.errors import CorpusError
 from pixnar.base.progress import Progress
-from pixnar.corpus.errors import BadRow
+from pixnar.corpus.records import BadRow
 
 _BLOCK = 1 << 18
 _VISIBLE = re.compile(rb"[!-~]")

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pixnar.base.normalize import normalize
-from pixnar.corpus.errors import BadRow, BadValueError, shown
 from pixnar.corpus.lines import LineBatch
-from pixnar.corpus.records import Batch, DocidRow, Document, Qrel, Query, Row
+from pixnar.corpus.records import BadRow, BadValueError, Batch, DocidRow, Document, Qrel, Query, Row, shown
 
 _raw_decode = json.JSONDecoder().raw_decode
 _has_visible = re.compile(r"[!-~]").search  # a visible ASCII character survives normalisation, which is slower to ask

@@ -1,25 +1,22 @@
-"""Corpus reader for any format: streams rows, checks ids, and stops at bad rows or counts them."""
+"""Corpus reader for any format: streams rows, checks ids, stops at bad rows or counts them; and the fingerprint."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.base.errors import CorpusError, MissingPartError
 from pixnar.base.progress import Progress
-from pixnar.corpus.errors import BadRow, BadRows, Skipped, shown
-from pixnar.corpus.folder import BeirFolder, MarcoFolder, docid_rows, find_file
-from pixnar.corpus.ids import IdSet
+from pixnar.corpus.folder import BeirFolder, MarcoFolder, ParquetFolder, docid_rows, find_file, parquet_docids
 from pixnar.corpus.irds import PREFIX, IrDataset
-from pixnar.corpus.parquet import ParquetFolder, parquet_docids
-from pixnar.corpus.records import Batch, DocidRow, Document, Qrel, Query, Row
+from pixnar.corpus.records import BadRow, BadRows, Batch, DocidRow, Document, IdSet, Qrel, Query, Row, Skipped, shown
 
 
 class NoCorpusError(CorpusError):
@@ -249,3 +246,22 @@ def _folder_source(folder: Path) -> Source:
     if len(found) > 1:
         raise CorpusError(f"{folder} holds several corpora ({', '.join(found)}); keep one of them in it")
     return next(iter(found.values()))
+
+
+def state_of(corpus: Corpus, *, but: Collection[Path] = ()) -> list[Any]:
+    """Where a corpus is, and size and time of each of its files, as JSON can hold it; `but` names paths to leave out.
+
+    ``state_of(open_corpus("folder")) == state_of(open_corpus("folder"))`` until somebody changes a file
+    """
+    where = Path(corpus.name)
+    return state_of_files(where, but=but) if where.exists() else [corpus.name]
+
+
+def state_of_files(where: Path, *, but: Collection[Path] = ()) -> list[Any]:
+    """The same for a file or a folder that is there."""
+    out = {path.resolve() for path in but}
+    files = sorted(path for path in where.rglob("*") if path.is_file()) if where.is_dir() else [where]
+    files = [path for path in files if not path.relative_to(where).name.startswith(".")]  # what a kill left behind
+    kept = [path for path in files if not out.intersection([path.resolve(), *path.resolve().parents])]
+    facts = [[str(path.relative_to(where)), path.stat().st_size, path.stat().st_mtime_ns] for path in kept]
+    return [str(where.resolve()), facts]

@@ -18,9 +18,8 @@ import xxhash
 
 from pixnar.base.errors import CorpusError, MissingExtraError
 from pixnar.base.normalize import normalize
-from pixnar.corpus.errors import shown
 from pixnar.corpus.reader import Corpus, open_corpus
-from pixnar.corpus.records import DocidRow, Document
+from pixnar.corpus.records import DocidRow, Document, shown
 from pixnar.corpus.write import write_corpus
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")

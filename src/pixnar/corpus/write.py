@@ -1,4 +1,4 @@
-"""Corpus writer: writes a corpus folder completely or not at all."""
+"""Corpus writer: writes a corpus folder completely or not at all; checks a corpus, and copies it into this layout."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import datetime
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pixnar.base.errors import CorpusError
+from pixnar.base.errors import CorpusError, MissingPartError
+from pixnar.base.progress import Progress
 from pixnar.base.storage import gzipped, sync_folder
 from pixnar.base.workdir import staged
 from pixnar.corpus import parse
-from pixnar.corpus.errors import BadValueError, shown
-from pixnar.corpus.records import DocidRow, Document, Qrel, Query
+from pixnar.corpus.reader import Corpus
+from pixnar.corpus.records import BadValueError, DocidRow, Document, Qrel, Query, Row, Skipped, shown
 
 _OURS = re.compile(r"(corpus|docids|queries)\.jsonl(\.gz)?|qrels|README\.md")
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
@@ -115,28 +116,19 @@ def _date(value: object) -> str:
 
 
 def _document_line(row: Document) -> bytes:
-    try:
-        doc_id, title, text, metadata = parse.document(*row)
-    except BadValueError as error:
-        raise _refused("document", row, error) from error
+    doc_id, title, text, metadata = _checked("document", parse.document, row)
     if clash := metadata.keys() & {"_id", "title", "text"}:
         raise CorpusError(f"document {shown(doc_id)}: metadata key {sorted(clash)[0]!r} is taken; rename it")
     return _json_line({"_id": doc_id, "title": title, "text": text, **metadata})
 
 
 def _docid_line(row: DocidRow) -> bytes:
-    try:
-        doc_id, docid = parse.docid_row(*row)
-    except BadValueError as error:
-        raise _refused("docid", row, error) from error
+    doc_id, docid = _checked("docid", parse.docid_row, row)
     return _json_line({"_id": doc_id, "docid": docid})
 
 
 def _query_line(row: Query) -> bytes:
-    try:
-        query_id, text = parse.query(*row)
-    except BadValueError as error:
-        raise _refused("query", row, error) from error
+    query_id, text = _checked("query", parse.query, row)
     return _json_line({"_id": query_id, "text": text})
 
 
@@ -153,5 +145,61 @@ def _qrel_lines(rows: Iterable[Qrel]) -> Iterator[bytes]:
         yield line
 
 
+def _checked(kind: str, check: Callable[..., Row], row: Row) -> Row:
+    try:
+        return check(*row)
+    except BadValueError as error:
+        raise _refused(kind, row, error) from error
+
+
 def _refused(kind: str, row: tuple[Any, ...], error: ValueError) -> CorpusError:
     return CorpusError(f"{kind} {shown(tuple(row))} cannot be written: {error}; correct it")
+
+
+def check_corpus(corpus: Corpus, progress: Progress | None = None) -> tuple[dict[str, int], Skipped]:
+    """Read every row of every part; give the number of rows of each, and the bad rows that were skipped.
+
+    Parts that a corpus may lack (docids, queries) count as zero when they are missing.
+
+    ``counts, skipped = check_corpus(open_corpus("folder", skip_bad_rows=True))``
+    """
+    counts = {"documents": _count(corpus.documents(progress=progress))}
+    counts["docids"] = _count(_if_there(corpus.docids, progress))
+    counts["queries"] = _count(_if_there(corpus.queries, progress))
+    for split in corpus.splits():
+        counts[f"qrels {split}"] = _count(corpus.qrels(split, progress=progress))
+    return counts, corpus.skipped
+
+
+def copy_corpus(
+    corpus: Corpus,
+    folder: str | os.PathLike[str],
+    *,
+    gzip: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Write a corpus of any format as a corpus folder; docids and queries that it lacks stay empty.
+
+    ``copy_corpus(open_corpus("irds:beir/scifact/test", docids="docids.jsonl"), "scifact")``
+    """
+    write_corpus(
+        folder,
+        corpus.documents(progress=progress),
+        _if_there(corpus.docids, progress),
+        _if_there(corpus.queries, progress),
+        {split: corpus.qrels(split, progress=progress) for split in corpus.splits()},
+        gzip=gzip,
+        overwrite=overwrite,
+    )
+
+
+def _if_there(read: Callable[[Progress | None], Iterable[Row]], progress: Progress | None) -> Iterable[Row]:
+    try:
+        return read(progress)
+    except MissingPartError:
+        return ()
+
+
+def _count(rows: Iterable[object]) -> int:
+    return sum(1 for _ in rows)

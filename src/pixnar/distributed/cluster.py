@@ -1,4 +1,4 @@
-"""An executor on a Ray cluster, which is started here and ends with the work, or is there already."""
+"""Executors: pure functions over many jobs, here or on a Ray cluster, and the files between the jobs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,56 @@ import contextlib
 import logging
 import os
 import socket
+import uuid
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pixnar.base.errors import MissingExtraError, PixnarError
 from pixnar.base.progress import Progress
+
+
+class Executor(Protocol):
+    """Runs jobs; a job may be run again after its worker died, so it must be a function of its arguments alone."""
+
+    workers: int
+
+    def share(self, value: Any) -> Any:
+        """A handle of a large value that many jobs need; pass it to each of them as an argument of its own."""
+        ...
+
+    def run(
+        self, stage: str, task: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], progress: Progress | None = None
+    ) -> Iterator[Any]:
+        """The results of ``task(*job)`` for all jobs, in their order; the first job that failed raises."""
+        ...
+
+
+class LocalExecutor:
+    """An executor that runs jobs in this process, without Ray.
+
+    >>> list(LocalExecutor().run("adding", lambda a, b: a + b, [(1, 2), (3, 4)]))
+    [3, 7]
+    """
+
+    workers = 1
+
+    def share(self, value: Any) -> Any:
+        """The value itself."""
+        return value
+
+    def run(
+        self, stage: str, task: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], progress: Progress | None = None
+    ) -> Iterator[Any]:
+        """One job after the other."""
+        for done, job in enumerate(jobs, 1):
+            yield task(*job)
+            if progress:
+                progress(stage, done, len(jobs))
+
 
 RETRIES = 20
 """How often a job is given to another worker after its own died."""
@@ -145,3 +190,45 @@ def _guarded(task: Callable[..., Any], *arguments: Any) -> Any:
         return PixnarError(str(error))
     except PixnarError as error:
         return error
+
+
+@contextlib.contextmanager
+def written(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write that gets its name when it is whole, however often and by whichever worker it is written."""
+    aside = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
+    try:
+        with open(aside, "wb") as file:
+            yield file
+        os.replace(aside, path)
+    except OSError as error:
+        raise PixnarError(
+            f"cannot write {path}: {error.strerror or error}; make room, or name another --scratch"
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+
+
+def save(path: Path, array: NDArray[Any]) -> None:
+    """Write an array."""
+    with written(path) as file:
+        np.save(file, array)
+
+
+def load(path: Path, *, mapped: bool = False) -> NDArray[Any]:
+    """Read what `save` wrote."""
+    try:
+        if mapped and path.stat().st_size > 4096:
+            return np.load(path, mmap_mode="r")  # type: ignore[no-any-return]
+        return np.load(path)  # type: ignore[no-any-return]
+    except OSError as error:
+        raise PixnarError(
+            f"cannot read {path}: {error.strerror or error}; the scratch folder must be one that all workers see"
+        ) from error
+
+
+def remove(folder: Path, pattern: str) -> None:
+    """Remove files that no job will read again."""
+    for path in folder.glob(pattern):
+        with contextlib.suppress(OSError):
+            path.unlink()

@@ -24,20 +24,17 @@ from typing import Any
 from pixnar.base.errors import PixnarError
 from pixnar.base.storage import in_memory
 from pixnar.distributed.cluster import connected
-from pixnar.distributed.shard_server import HitDetails, ShardRequest, ShardResponse, ShardServer
-from pixnar.distributed.sharded import DetailedHit, Named, Sharded
+from pixnar.distributed.sharded import DetailedHit, HitDetails, Named, Sharded, ShardRequest, ShardResponse, ShardServer
 from pixnar.distributed.shards import Shards, is_shards
 from pixnar.index import Index
 from pixnar.runtime import CachedEncoder
 from pixnar.search.ranker import Stopwatch
 from pixnar.search.spelling import Neighbour
 from pixnar.serve import LiveIndex, Settings, make_app, make_server
-from pixnar.serve.handlers import Job, Watch, unanswerable
-from pixnar.serve.limits import Limits, RefusedError
-from pixnar.serve.logs import Log
-from pixnar.serve.responses import to_json
+from pixnar.serve.handlers import Job, Watch, to_json, unanswerable
+from pixnar.serve.queue import Limits, RefusedError
 from pixnar.serve.schemas import Addition
-from pixnar.serve.server import Backend
+from pixnar.serve.server import Backend, Log
 
 NAME = "pixnar"
 _LOOK = 0.2  # seconds between looks whether to stop

@@ -1,25 +1,267 @@
-"""Search all parts of an index as if they were one: the query is encoded and scored once, the parts do the rest."""
+"""Sharded search: one server for each part of an index, the exact merge of their answers, and all parts as one index.
+
+A part answers with the best of its documents, `depth` of them by each source. Whatever is among the `depth` best of the
+whole is among the `depth` best of its own part, so the parts' answers hold every candidate that the whole would have;
+`merged` leaves the others out again and fuses what is left as the whole does. Ties are broken as there: by the tokens
+of the best docid, then by the bytes of the id. A shard server reads the encoder and the phrase rows only for docids
+that were added after the fit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+import functools
+from collections.abc import Container, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Unpack
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pixnar.base.errors import PixnarError
-from pixnar.distributed.merge import merged
-from pixnar.distributed.shard_server import HitDetails, ShardRequest, ShardResponse, ShardServer
-from pixnar.distributed.shards import Shards
+from pixnar.base.storage import in_memory
+from pixnar.distributed.shards import Shards, read_places
 from pixnar.documents import Filter, parse
-from pixnar.index import Index
-from pixnar.search import DocumentHit, Hit
+from pixnar.documents.columns import Columns, Mask, word_bytes
+from pixnar.fusion.fuse import DOCIDS, Expanded, Fusion, Top
+from pixnar.fusion.postings import best
+from pixnar.index import Index, manifest
+from pixnar.index.files import ENCODER, HEAD
+from pixnar.index.opening import open_ranker
+from pixnar.runtime import HeadRows, QueryEncoder
+from pixnar.scoring import ScoreRule
+from pixnar.search import DocumentHit, Hit, SlotScores
 from pixnar.search.hits import Tokens
 from pixnar.search.options import SearchKeywords, SearchOptions
-from pixnar.search.ranker import Query, Stopwatch
+from pixnar.search.query import QueryScorer
+from pixnar.search.ranker import Floats, Query, Ranker, Stopwatch
 from pixnar.search.searcher import named_first
 from pixnar.search.spelling import Neighbour
+from pixnar.table import DocidTable
 from pixnar.table.table import part_of
+
+Ints = NDArray[np.int64]
+
+_BEHIND = 1 << 40  # documents added after the fit stand behind all others, by id
+
+
+class ShardCandidates(NamedTuple):
+    """The candidates of one part, by id, and their scores by each source.
+
+    `scores` are those of their docids in full, `tokens` their best docids. `places` says where they stand among the
+    documents of the whole, as units of `tops` do, the best of each source whether or not they may be found; -1 - i is
+    for those that were added after the fit, the i-th of `new`. Without a fusion there are neither columns nor tops.
+    """
+
+    doc_ids: list[str]
+    scores: NDArray[np.float64]
+    tokens: list[Tokens]
+    places: Ints
+    columns: dict[str, Floats]
+    tops: dict[str, Top]
+    new: list[str]
+
+
+def merged(parts: Sequence[ShardCandidates], k: int, fusion: Fusion | None, depth: int) -> list[DocumentHit]:
+    """The k best documents of the whole, given those of all its parts."""
+    doc_ids = [doc_id for part in parts for doc_id in part.doc_ids]
+    tokens = [docid for part in parts for docid in part.tokens]
+    scores = np.concatenate([np.zeros(0), *(part.scores for part in parts)])
+
+    def rank(number: int) -> tuple[float, Tokens, bytes]:
+        return -float(scores[number]), tokens[number], word_bytes(doc_ids[number])
+
+    if fusion is None:
+        chosen = sorted(_near_top(scores, k).tolist(), key=rank)[:k]
+        return [DocumentHit(doc_ids[i], float(scores[i]), tokens[i]) for i in chosen]
+    decoded = sorted(_near_top(scores, depth).tolist(), key=rank)[:depth]
+    parts = _numbered(parts)
+    places = np.concatenate([np.zeros(0, np.int64), *(part.places for part in parts)])
+    above = [_best([part.tops[name] for part in parts], depth) for name in (parts[0].tops if parts else ())]
+    named = np.isin(places, np.concatenate([np.zeros(0, np.int64), *above]))
+    named[decoded] = True
+    order = np.array(sorted(np.flatnonzero(named).tolist(), key=doc_ids.__getitem__), np.int64)  # equals go by id
+    columns: dict[str, Floats] = {DOCIDS: scores[order].astype(np.float32)}
+    for name in parts[0].columns if parts else ():
+        columns[name] = np.concatenate([part.columns[name] for part in parts])[order]
+    top, fused = fusion.best(columns, k)
+    return [DocumentHit(doc_ids[order[i]], float(fused[i]), tokens[order[i]]) for i in top.tolist()]
+
+
+def _numbered(parts: Sequence[ShardCandidates]) -> list[ShardCandidates]:
+    """The same with one number for every document that was added after the fit, as the whole counts them."""
+    new = sorted((doc_id for part in parts for doc_id in part.new), key=word_bytes)
+    number = {doc_id: _BEHIND + i for i, doc_id in enumerate(new)}
+    numbered = []
+    for part in parts:
+        numbers = np.array([number[doc_id] for doc_id in part.new], np.int64)
+
+        def places(given: Ints, numbers: Ints = numbers) -> Ints:
+            out = given.copy()
+            out[given < 0] = numbers[-1 - given[given < 0]]
+            return out
+
+        tops = {name: Top(places(top.units), top.scores) for name, top in part.tops.items()}
+        numbered.append(part._replace(places=places(part.places), tops=tops))
+    return numbered
+
+
+def _best(tops: Sequence[Top], depth: int) -> Ints:
+    """The places that a source scores highest in all parts together; among equals the lower place wins."""
+    places, scores = np.concatenate([top.units for top in tops]), np.concatenate([top.scores for top in tops])
+    by_place = np.argsort(places)
+    chosen: Ints = places[by_place[best(scores[by_place], depth)]]
+    return chosen
+
+
+def _near_top(scores: NDArray[np.float64], k: int) -> Ints:
+    """Those that are no worse than the k-th."""
+    if k <= 0:
+        return np.zeros(0, np.int64)
+    if k >= len(scores):
+        return np.arange(len(scores))
+    return np.flatnonzero(scores >= np.partition(scores, len(scores) - k)[len(scores) - k])
+
+
+_NOTHING = np.zeros((0, 0), np.float32)
+_NO_TOKENS = np.zeros(0, np.uint32)
+
+
+class ShardRequest(NamedTuple):
+    """A query for a part, with all that the model says of it, and which documents to return."""
+
+    text: str  # normalised
+    own: Tokens  # the query as a docid, which may be one
+    pooled: NDArray[np.float32]
+    scores: SlotScores
+    expanded: Expanded | None
+    k: int  # documents, or with a fusion candidates of each source
+    allow: list[str] | None
+    forbid: list[str] | None
+    where: str | None
+
+
+class ShardResponse(NamedTuple):
+    """The candidates of a part, its documents that the query names word by word, and keys of added documents."""
+
+    candidates: ShardCandidates
+    named: list[str]
+    new_keys: frozenset[str]
+
+
+class HitDetails(NamedTuple):
+    """The docid of a hit as it was written, and the title and metadata of its document."""
+
+    docid: str
+    title: str
+    metadata: dict[str, Any]
+
+
+class _Lenient(Filter):
+    """A filter over a part, where a key may be missing that other parts have: that is judged for the whole index."""
+
+    def mask(self, columns: Columns, n: int, *, strict: bool = True, known: Container[str] = ()) -> Mask:
+        """Which of the n documents meet it; a key without a column is one that all of them lack."""
+        return super().mask(columns, n, strict=False)
+
+
+class ShardServer:
+    """An open part of an index. Safe for many threads."""
+
+    def __init__(self, ranker: Ranker, places: NDArray[np.int64]) -> None:
+        """`places` are the numbers that the documents of the part had when the table of the whole was built."""
+        self.ranker, self.places = ranker, places
+
+    @classmethod
+    def open(
+        cls, shards: Shards, number: int, *, sources: str = "all", mapped: bool = True, warm_up: bool = False
+    ) -> ShardServer:
+        """Open one part of what `split` wrote."""
+        content, folder = shards.check(number), shards.parts[number]
+        rows = HeadRows.load(folder / HEAD, verify=False)
+
+        @functools.cache
+        def encoder() -> QueryEncoder:
+            shards.check(number)
+            return QueryEncoder.load(folder / ENCODER, verify=False)
+
+        with contextlib.nullcontext() if mapped else in_memory():
+            table = shards.table(number)
+            rule = ScoreRule.from_dict(content["rule"])
+            ranker = open_ranker(
+                folder,
+                content | {"fusion": manifest.fusion_of(content, sources)},
+                table,
+                lambda priors, log_z: QueryScorer(rows, log_z, priors, rule),
+                rows,
+                lambda texts: encoder().query_vectors(texts, 1)[1],
+                shortlist=False,
+                warm_up=warm_up,
+            )
+            places = read_places(folder)
+        shards.check(number)  # the folder may have been replaced while it was read
+        return cls(ranker, places)
+
+    @property
+    def table(self) -> DocidTable:
+        """The docids of its documents."""
+        return self.ranker.table
+
+    def answer(self, request: ShardRequest) -> ShardResponse:
+        """The best of its documents, by each source."""
+        condition = None if request.where is None else parse(request.where)
+        where = None if condition is None else _Lenient(condition.text, condition.condition)
+        options = SearchOptions(allow=request.allow, forbid=request.forbid, where=where)
+        new_keys = frozenset() if condition is None else frozenset(self.table.snapshot().new_keys)
+        named = sorted(self.ranker.allowed(self.table.named(request.own), options)) if request.own else []
+        return ShardResponse(self._candidates(request, options), named, new_keys)
+
+    def details(self, hits: Sequence[tuple[str, Tokens]]) -> list[HitDetails]:
+        """Details of hits among its documents, which somebody may have removed a moment ago."""
+        documents = self.table.described([doc_id for doc_id, _ in hits])
+        texts = self.table.spellings([tokens for _, tokens in hits])
+        return [
+            HitDetails(text, *((document.title, document.metadata) if document else ("", {})))
+            for text, document in zip(texts, documents, strict=True)
+        ]
+
+    def lookup(self, words: Sequence[str]) -> list[list[Neighbour] | None]:
+        """The words one edit away among those of docids that were added to this part; see `AddedWords`."""
+        speller = self.ranker.current_speller()
+        if speller is None or speller.added is None:
+            return [[] for _ in words]
+        return speller.added.lookup(words)
+
+    def _candidates(self, request: ShardRequest, options: SearchOptions) -> ShardCandidates:
+        ranker = self.ranker
+        if ranker.fusion is None:
+            hits = ranker.decode(request.scores, request.k, options)
+            ids, tokens = [hit.doc_id for hit in hits], [hit.tokens for hit in hits]
+            nowhere = np.full(len(hits), -1, np.int64)
+            return ShardCandidates(ids, np.array([hit.score for hit in hits], np.float64), tokens, nowhere, {}, {}, [])
+        query = Query(request.text, _NOTHING, request.pooled, _NO_TOKENS, None)
+        candidates = ranker.candidates(query, request.scores, request.k, options, expanded=lambda _: request.expanded)
+        numbering, known = candidates.snapshot.numbering, len(self.places)
+        own = numbering.units(candidates.numbers)
+        named = np.unique(np.concatenate([own, *(top.units for top in candidates.tops.values())]))
+        new = named[named >= known]
+
+        def places(units: NDArray[np.int64]) -> NDArray[np.int64]:
+            out = -1 - np.searchsorted(new, units)
+            out[units < known] = self.places[units[units < known]]
+            return out
+
+        return ShardCandidates(
+            candidates.doc_ids,
+            candidates.docid_scores,
+            [candidates.tokens(i) for i in range(len(candidates))],
+            places(own),
+            {name: column for name, column in candidates.columns.items() if name != DOCIDS},
+            {name: Top(places(top.units), top.scores) for name, top in candidates.tops.items()},
+            candidates.snapshot.doc_ids(numbering.numbers(new).tolist()),
+        )
+
 
 Named = list[tuple[str, Tokens]]
 

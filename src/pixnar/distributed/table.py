@@ -24,10 +24,9 @@ from pixnar.base.progress import Progress
 from pixnar.base.storage import read_container, write_container
 from pixnar.base.workdir import scratch_folder
 from pixnar.corpus import Corpus, Skipped, open_corpus
-from pixnar.corpus.ids import IdSet
-from pixnar.corpus.shards import LEAST_BYTES, Shard, cut_files, shard_docids
-from pixnar.distributed.executor import Executor
-from pixnar.distributed.scratch import load, remove, save
+from pixnar.corpus.records import IdSet
+from pixnar.corpus.texts import LEAST_BYTES, Shard, cut_files, shard_docids
+from pixnar.distributed.cluster import Executor, load, remove, save
 from pixnar.documents.documents import Documents, write_documents
 from pixnar.table import DocidTable
 from pixnar.table.build import Records, encode_rows, row_batches

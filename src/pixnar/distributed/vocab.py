@@ -28,11 +28,9 @@ from pixnar.base.errors import CorpusError
 from pixnar.base.progress import Progress
 from pixnar.base.workdir import scratch_folder
 from pixnar.corpus import Corpus, Skipped
-from pixnar.corpus.ids import IdSet
-from pixnar.corpus.shards import LEAST_BYTES, Shard, cut_files, shard_docids, shard_texts
-from pixnar.corpus.texts import check_path, docid_source
-from pixnar.distributed.executor import Executor, LocalExecutor
-from pixnar.distributed.scratch import load, remove, save, written
+from pixnar.corpus.records import IdSet
+from pixnar.corpus.texts import LEAST_BYTES, Shard, check_path, cut_files, docid_source, shard_docids, shard_texts
+from pixnar.distributed.cluster import Executor, LocalExecutor, load, remove, save, written
 from pixnar.vocab.phrases import LEAST_MEMORY, BuildOptions, Vocabulary, as_vocabulary_errors, normal_lines
 
 Layer = Literal["words", "docids"]

@@ -1,15 +1,18 @@
-"""Pseudo-queries: what people might ask for a document, written by a Hugging Face seq2seq model."""
+"""Pseudo-queries: written by a Hugging Face seq2seq model, and kept if they find the document they were made for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xxhash
 
 from pixnar.base.errors import MissingExtraError, PixnarError
 from pixnar.base.progress import quiet_loading
+from pixnar.fusion.bm25 import Bm25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,3 +134,28 @@ def _within(model: Any, options: Doc2QueryOptions) -> Doc2QueryOptions:
 def _reason(error: Exception) -> str:
     """What an error of another library says, in one line."""
     return " ".join(str(error).split())[:400] or type(error).__name__
+
+
+class RoundtripFilter:
+    """A filter by BM25 over the documents' texts, in the order of the corpus.
+
+    >>> roundtrip = RoundtripFilter(Bm25.build(["green tea and cups", "black tea", "coffee"]))
+    >>> roundtrip.finds("a cup of green tea", 0, 1), roundtrip.finds("tea", 0, 1), roundtrip.finds("sugar", 2, 3)
+    (True, False, False)
+    """
+
+    def __init__(self, bm25: Bm25) -> None:
+        self._bm25 = bm25
+
+    @classmethod
+    def over(cls, texts: Iterable[str], path: Path) -> RoundtripFilter:
+        """Build it once; what lies at `path` is opened."""
+        if not path.exists():
+            Bm25.build(texts).save(path)
+        return cls(Bm25.load(path))
+
+    def finds(self, query: str, document: int, most: int) -> bool:
+        """Whether at most `most` documents, this one included, answer a query as well as it does."""
+        scores = self._bm25.score(query)
+        own = scores[document]
+        return bool(own > 0) and int(np.count_nonzero(scores >= own)) <= most

@@ -1,17 +1,173 @@
-"""Key texts: the phrases and sentences of a text that say most of what it is about."""
+"""Key texts: titles, headings, and the phrases and sentences that say most of what a text is about."""
 
 from __future__ import annotations
 
+import math
+import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import groupby, islice
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pixnar.base.errors import FileFormatError
 from pixnar.base.normalize import normalize
-from pixnar.corpus.sentences import LONGEST, cut_sentence, split_sentences
-from pixnar.docid_generation.statistics import WordStatistics
-from pixnar.fusion.terms import words
+from pixnar.base.storage import read_container, write_container
+from pixnar.base.strings import SortedStrings
+from pixnar.corpus import Document
+from pixnar.corpus.texts import LONGEST, cut_sentence, split_sentences
+from pixnar.fusion.terms import STOP_WORDS, words
+
+_MARKDOWN = re.compile(r" {0,3}#{1,6}[ \t]")
+_UNDERLINE = re.compile(r" {0,3}(?:={3,}|-{3,})[ \t]*")
+_HTML = re.compile(r"<(/?)h[1-6]\b[^<>]*>", re.IGNORECASE)
+_TAG = re.compile(r"<[^<>]*>")
+_SENTENCE_END = (".", "!", ",", ";", "。", "！")
+_LONGEST = 12  # words of a line that may be a heading because it stands alone
+_WIDEST = 80  # its characters
+_MOST = 400  # characters of any heading: what is longer is text whose mark was left open
+
+
+def titles(document: Document, most: int) -> list[str]:
+    r"""The title of a document, and up to `most` headings: those of its text, or of the key `headings` of its row.
+
+    Headings are known by their marks (Markdown, wiki, HTML) or by standing alone between empty lines. A heading
+    says little by itself ("History"), so the title goes before it.
+
+    >>> titles(Document("d1", "Tea", "# Plant\nIt is a shrub.\n\n# Drink\nIt is hot.", {}), 5)
+    ['Tea', 'Tea: Plant', 'Tea: Drink']
+    """
+    title = " ".join(document.title.split())
+    found = dict.fromkeys(heading for heading in _headings(document) if heading.lower() != title.lower())
+    headings = [f"{title}: {heading}" if title else heading for heading in list(found)[:most]]
+    return [title, *headings] if title else headings
+
+
+def _headings(document: Document) -> Iterator[str]:
+    told: Any = document.metadata.get("headings")
+    rows = told.splitlines() if isinstance(told, str) else told if isinstance(told, list) else []
+    yield from filter(None, (" ".join(row.split()) for row in rows if isinstance(row, str)))
+    text = document.text.replace("\r\n", "\n")
+    for _, heading in sorted([*_marked_lines(text), *_marked_html(text)]):
+        told = " ".join(_TAG.sub(" ", heading[:_MOST]).split()) if len(heading) <= _MOST else ""
+        if told:
+            yield told
+
+
+def _marked_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines that are headings by their own marks, by the line below, or by standing alone; and where they begin."""
+    lines = text.split("\n")
+    blank = [not line.strip() for line in lines]
+    last = max((i for i, empty in enumerate(blank) if not empty), default=0)
+    place = 0
+    for i, line in enumerate(lines):
+        heading = _by_marks(line)
+        if not heading and i + 1 < len(lines) and _UNDERLINE.fullmatch(lines[i + 1]):
+            heading = line.strip()
+        alone = (i == 0 or blank[i - 1]) and i < last and blank[i + 1] and len(line) <= _WIDEST
+        if not heading and alone and not line.lstrip().startswith(("#", "=")):
+            said = line.strip()
+            heading = "" if said.endswith(_SENTENCE_END) or len(said.split()) > _LONGEST else said
+        if heading:
+            yield place, heading
+        place += len(line) + 1
+
+
+def _by_marks(line: str) -> str:
+    """What a Markdown or wiki heading says; of other lines nothing."""
+    if mark := _MARKDOWN.match(line):
+        return line[mark.end() :].strip(" \t").rstrip("#").rstrip(" \t")
+    bare = line.rstrip(" \t")
+    inner = bare.strip("=")
+    before, after = len(bare) - len(bare.lstrip("=")), len(bare) - len(bare.rstrip("="))
+    return inner.strip() if 2 <= before <= 6 and 2 <= after <= 6 and "=" not in inner else ""
+
+
+def _marked_html(text: str) -> Iterator[tuple[int, str]]:
+    """What stands between <h1> and </h1>, and where."""
+    opened: re.Match[str] | None = None
+    for tag in _HTML.finditer(text):
+        if tag.group(1):
+            if opened:
+                yield opened.start(), text[opened.end() : tag.start()]
+            opened = None
+        else:
+            opened = opened or tag
+
+
+_FILE_KIND, _FILE_VERSION = "words", 1
+_MOST_KEPT = 4_000_000  # words that are kept at a time: less than a gigabyte
+_COMMON = 0.15  # a word that stands in more of the documents than this says nothing of any of them
+_ENOUGH = 100  # documents from which such a share means something
+
+
+class WordStatistics:
+    """Document frequencies of words, counted in one pass within bounded memory.
+
+    Up to four million distinct words are counted exactly. Beyond, those found in the fewest documents are forgotten
+    now and then, and count as found in as many documents as the last that were.
+
+    >>> counted = WordStatistics.count(["a red bus", "a blue bus", "a red door and a red roof"])
+    >>> counted.found_in("red"), counted.found_in("bicycle"), counted.idf("roof") > counted.idf("red")
+    (2, 0, True)
+    """
+
+    def __init__(self, documents: int, counts: dict[str, int], forgotten: int = 0) -> None:
+        self.documents, self._counts, self._forgotten = documents, counts, forgotten
+
+    @classmethod
+    def count(cls, texts: Iterable[str], *, most: int = _MOST_KEPT) -> WordStatistics:
+        """Read normalised texts, one per document."""
+        counts: dict[str, int] = {}
+        documents = forgotten = 0
+        for text in texts:
+            documents += 1
+            for word in set(words(text)):
+                counts[word] = counts.get(word, 0) + 1
+            while len(counts) > most:
+                forgotten += 1
+                counts = {word: count for word, count in counts.items() if count > forgotten}
+        return cls(documents, counts, forgotten)
+
+    def found_in(self, word: str) -> int:
+        """In how many documents a word stands."""
+        return self._counts.get(word, self._forgotten)
+
+    def idf(self, word: str) -> float:
+        """How telling a word is: BM25's inverse document frequency."""
+        found = min(self.found_in(word), self.documents)
+        return math.log1p((self.documents - found + 0.5) / (found + 0.5))
+
+    def is_common(self, word: str) -> bool:
+        """Whether a word says nothing of what a text is about: in English by a list, in any language by its frequency.
+
+        >>> WordStatistics.count(["die rose", "die lilie"] * 60).is_common("die")
+        True
+        """
+        return word in STOP_WORDS or (self.documents >= _ENOUGH and self.found_in(word) > _COMMON * self.documents)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to one file, atomically."""
+        table = SortedStrings.of(sorted(self._counts))
+        found = np.fromiter((self._counts[word] for word in table), np.int64, len(table))
+        meta = {"documents": self.documents, "forgotten": self._forgotten}
+        arrays: dict[str, NDArray[Any]] = {"words": table.data, "word_offsets": table.offsets, "found_in": found}
+        write_container(path, _FILE_KIND, _FILE_VERSION, meta, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> WordStatistics:
+        """Read what `save` wrote."""
+        container = read_container(path, _FILE_KIND, _FILE_VERSION)
+        try:
+            table = SortedStrings(container.arrays["words"], container.arrays["word_offsets"])
+            counts = dict(zip(table, container.arrays["found_in"].tolist(), strict=True))
+            return cls(int(container.meta["documents"]), counts, int(container.meta["forgotten"]))
+        except (KeyError, ValueError) as error:
+            raise FileFormatError(f"{path} holds no usable word counts ({error}): remove it") from error
 
 
 def most_telling(candidates: Sequence[AbstractSet[str]], worth: Mapping[str, float], most: int) -> list[int]:

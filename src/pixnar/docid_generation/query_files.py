@@ -15,8 +15,8 @@ from pixnar.base.errors import CorpusError
 from pixnar.base.progress import Progress
 from pixnar.base.storage import sync_folder
 from pixnar.corpus import Skipped, parse
-from pixnar.corpus.errors import BadRows, BadValueError
 from pixnar.corpus.lines import Meter, read_lines
+from pixnar.corpus.records import BadRows, BadValueError
 
 SUFFIXES = (".pkl", ".pickle", ".json", ".jsonl", ".tsv")
 _IDS = ("_id", "id", "pid", "doc_id")

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import xxhash
+
 from pixnar.base.errors import MissingPartError, PixnarError
 from pixnar.base.normalize import normalize
 from pixnar.base.progress import Progress
-from pixnar.base.storage import check_writable, write_json
-from pixnar.base.workdir import work_path
+from pixnar.base.storage import atomic_write, check_writable, gzipped, write_json
+from pixnar.base.workdir import Workdir, may_resume, read_note, work_path
 from pixnar.corpus import Corpus, Document
-from pixnar.corpus.errors import shown
-from pixnar.corpus.fingerprint import state_of, state_of_files
-from pixnar.corpus.ids import is_text
-from pixnar.docid_generation.doc2query import Doc2Query
-from pixnar.docid_generation.key_texts import key_phrases, key_sentences
+from pixnar.corpus.reader import state_of, state_of_files
+from pixnar.corpus.records import is_text, shown
+from pixnar.docid_generation.doc2query import Doc2Query, RoundtripFilter
+from pixnar.docid_generation.key_texts import WordStatistics, key_phrases, key_sentences, titles
 from pixnar.docid_generation.options import MODEL, PHRASES, SENTENCES, TITLES, DocidOptions
-from pixnar.docid_generation.parts import Part, Parts, total
 from pixnar.docid_generation.query_files import QueryLookup, read_queries_of
-from pixnar.docid_generation.roundtrip_filter import RoundtripFilter
-from pixnar.docid_generation.statistics import WordStatistics
-from pixnar.docid_generation.titles import titles
 
 _VERSION = 3  # of what the sources make of a text: work of another release does not go on
 _PART = 2048  # documents
@@ -238,3 +236,90 @@ def _tsv_line(doc_id: str, docid: str) -> bytes:
     if set("\t\n\r") & set(doc_id) or doc_id != doc_id.strip() or not is_text(doc_id):
         raise PixnarError(f"the document id {shown(doc_id)} cannot stand in a .tsv: write a .jsonl, with -o")
     return f"{doc_id}\t{docid}\n".encode("utf-8", "replace")
+
+
+_NOTE = "begun.json"
+_PARTS = "*.docids"
+_COUNTS = ("documents", "unnamed", "dropped", "made")  # of a part, beside its lines
+
+
+@dataclass
+class Part:
+    """The docids of consecutive documents as lines of the output, and counts of them."""
+
+    documents: int = 0
+    unnamed: int = 0  # documents without a docid
+    dropped: int = 0  # queries that did not find their document
+    made: dict[str, int] = field(default_factory=dict)  # docids by source
+    lines: list[bytes] = field(default_factory=list)
+
+
+class Parts:
+    """Parts by number. Each is one file, written whole, whose first line has the checksum of the rest."""
+
+    def __init__(self, work: Workdir) -> None:
+        self._work, self.folder = work, work.path
+
+    @classmethod
+    @contextlib.contextmanager
+    def claim(cls, target: Path, settings: dict[str, Any], *, overwrite: bool = False) -> Iterator[Parts]:
+        """Begin the work for a file, or resume what was begun with the same settings; no other process can."""
+        work = Workdir(target, mark=_NOTE)
+        with work.claim():
+            note = work.path / _NOTE
+            if note.exists() and not may_resume(work.path, read_note(note), settings, overwrite=overwrite):
+                work.clear()
+            if not note.exists():
+                write_json(note, settings)
+            yield cls(work)
+
+    def write(self, number: int, part: Part) -> None:
+        """Keep a part."""
+        body = b"".join(part.lines)
+        head = {name: getattr(part, name) for name in _COUNTS} | {"xxh3": _sum(body)}
+        with atomic_write(self._path(number)) as file:
+            file.write(json.dumps(head).encode() + b"\n" + body)
+
+    def read(self, number: int) -> Part | None:
+        """A part, or None if it is not there or damaged, and is to be made again."""
+        try:
+            with open(self._path(number), "rb") as file:
+                head, body = json.loads(file.readline()), file.read()
+            if head["xxh3"] != _sum(body):
+                return None
+            return Part(**{name: head[name] for name in _COUNTS}, lines=body.splitlines(keepends=True))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def finish(self, count: int) -> None:
+        """Join the parts to the file they are for, whole or not at all, and remove the folder."""
+        with self._work.output() as raw, gzipped(raw, self._work.target) as file:
+            for number in range(count):
+                part = self.read(number)
+                if part is None:
+                    raise PixnarError(f"{self._path(number)} was changed by somebody else: run the command again")
+                file.writelines(part.lines)
+        self._work.remove()
+
+    def forget(self, *, all_of_it: bool = False) -> None:
+        """Remove the folder if no part was done or, with `all_of_it`, in any case."""
+        self._work.remove() if all_of_it else self._work.forget(_PARTS)
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:07}.docids"
+
+
+def total(parts: Iterable[Part]) -> Part:
+    """The counts of several parts together, without their lines."""
+    out = Part()
+    for part in parts:
+        out.documents += part.documents
+        out.unnamed += part.unnamed
+        out.dropped += part.dropped
+        for source, count in part.made.items():
+            out.made[source] = out.made.get(source, 0) + count
+    return out
+
+
+def _sum(body: bytes) -> str:
+    return xxhash.xxh3_128_hexdigest(body)

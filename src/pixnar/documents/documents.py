@@ -26,8 +26,7 @@ from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.base.progress import Progress
 from pixnar.base.storage import Container, check_writable, read_container, write_container
 from pixnar.base.strings import TextBlocks, damaged
-from pixnar.corpus.errors import shown
-from pixnar.corpus.records import Document
+from pixnar.corpus.records import Document, shown
 from pixnar.documents.columns import Columns, ColumnWriter, as_text, word_bytes
 
 _KIND = "docs"

@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 import numpy as np
 
 from pixnar.base.errors import PixnarError
-from pixnar.corpus.errors import shown
+from pixnar.corpus.records import shown
 from pixnar.documents.columns import LONGEST_TEXT, MOST_KEYS, ORDERS, Column, Columns, Mask, Order, Scalar, elements
 
 _DEEPEST = 100

@@ -1,13 +1,18 @@
 """evaluation: rankings and judgements come in; figures, intervals and p-values go out; baselines are measured alike."""
 
-from pixnar.corpus.perturb import Perturbation
-from pixnar.evaluation.compare import ComparisonRow, compare
+from pixnar.corpus.queries import Perturbation
 from pixnar.evaluation.latency import Latency, latencies, latency
-from pixnar.evaluation.measures import per_query
-from pixnar.evaluation.metrics import mrr_at, recall_at, recalls, reciprocal_ranks, summary
+from pixnar.evaluation.measures import mrr_at, per_query, recall_at, recalls, reciprocal_ranks, summary
+from pixnar.evaluation.queries import Qrels, Run, check_ids, read_qrels, read_run, write_qrels, write_run
 from pixnar.evaluation.run import Evaluation, PerturbationEffect, evaluate
-from pixnar.evaluation.significance import Interval, MeanDifference, bootstrap, paired_difference
-from pixnar.evaluation.trec import Qrels, Run, check_ids, read_qrels, read_run, write_qrels, write_run
+from pixnar.evaluation.significance import (
+    ComparisonRow,
+    Interval,
+    MeanDifference,
+    bootstrap,
+    compare,
+    paired_difference,
+)
 
 __all__ = [
     "ComparisonRow",

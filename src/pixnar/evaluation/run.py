@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import NamedTuple
 
 from pixnar.base.errors import CorpusError
 from pixnar.base.progress import Progress
 from pixnar.corpus import Corpus, open_corpus
-from pixnar.corpus.perturb import Perturbation
+from pixnar.corpus.queries import Perturbation
 from pixnar.evaluation.latency import Latency, latency
 from pixnar.evaluation.measures import DEFAULT, Figures, means, parse, per_query
 from pixnar.evaluation.queries import MOST, Queries, read_queries
 from pixnar.evaluation.significance import Interval, bootstrap, paired_difference
+from pixnar.index import BeamSearch, Index
 from pixnar.search import Retriever
+from pixnar.search.spelling import Corrected, Lexicon, Speller, words_of_tokenizers
 
 _BATCH = 50
 
@@ -74,9 +78,9 @@ class Evaluation:
 
 
 def evaluate(
-    retriever: Retriever,
-    corpus: str | Corpus,
-    split: str,
+    retriever: Retriever | str | os.PathLike[str],
+    corpus: Corpus | str | os.PathLike[str],
+    split: str = "test",
     *,
     measures: Sequence[str] = DEFAULT,
     most: int = MOST,
@@ -85,15 +89,22 @@ def evaluate(
     perturbation: Perturbation | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Ask a retriever the judged queries of a split, of more than `most` (0: all) a fixed sample.
+    """Ask a retriever, or the index or baseline in a folder, the judged queries of a split.
 
-    `k` documents are asked for, or as many as the measures look at. The first `timed` queries are then asked again, one
-    at a time, to see how long they take. With a `perturbation` the queries are asked as they are and perturbed; the
-    evaluation is that of the perturbed ones, and has the other as `unperturbed`.
+    ``pixnar.evaluate(index, "corpus/", split="test").figures`` has MRR@10 and recalls.
+
+    Of more than `most` queries (0: all) a fixed sample is asked. `k` documents are asked for, or as many as the
+    measures look at. The first `timed` queries are then asked again, one at a time, to see how long they take. With a
+    `perturbation` the queries are asked as they are and perturbed; the evaluation is that of the perturbed ones, and
+    has the other as `unperturbed`.
     """
     wanted = [parse(name) for name in measures]
     depth = max(k, *(measure.cut for measure in wanted))
-    source = open_corpus(corpus) if isinstance(corpus, str) else corpus
+    source = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
+    if isinstance(retriever, str | os.PathLike):
+        from pixnar.evaluation.baselines import open_retriever
+
+        retriever = open_retriever(retriever)
     queries = read_queries(source, split, most)
     if not len(queries):
         known = ", ".join(source.splits()) or "none"
@@ -107,6 +118,21 @@ def evaluate(
     if timed:
         found = replace(found, latency=latency(retriever, queries.texts[:timed], progress=progress))
     return found
+
+
+def with_spelling(
+    retriever: Retriever, spelling: bool, folder: Path, corpus: Corpus, progress: Progress | None = None
+) -> Retriever:
+    """The index or baseline of a folder, its queries corrected or left as they are.
+
+    An index corrects by its own lexicon. Others get one of the corpus' words and of those that their tokenizers know.
+    """
+    index = retriever.index if isinstance(retriever, BeamSearch) else retriever
+    if isinstance(index, Index):
+        index.searcher.corrects = spelling and index.ranker.speller is not None
+    if not spelling or (isinstance(index, Index) and index.searcher.corrects):
+        return retriever
+    return Corrected(retriever, Speller(Lexicon.of_corpus(corpus, words_of_tokenizers(folder), progress)))
 
 
 def _measured(

@@ -1,13 +1,16 @@
-"""Significance: paired randomisation tests and bootstrap confidence intervals."""
+"""Significance: paired randomisation tests, bootstrap confidence intervals, and the comparison of runs by them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.base.errors import PixnarError
+from pixnar.evaluation.measures import DEFAULT, mean_of, means, per_query
+from pixnar.evaluation.queries import Qrels, Run
 
 Figures = NDArray[np.float64]
 
@@ -71,8 +74,45 @@ def bootstrap(values: Figures, *, level: float = 0.95, rounds: int = 2000, seed:
     return Interval(float(low), float(high))
 
 
-def mean_of(values: Figures) -> float:
-    """The mean of a figure over queries."""
-    if not len(values):
-        raise PixnarError("there are no judged queries to average over: check the qrels and their split")
-    return float(values.mean())
+class ComparisonRow(NamedTuple):
+    """One run: figures, where they may lie, and how they differ from the first run's (None for the first itself)."""
+
+    name: str
+    figures: dict[str, float]
+    intervals: dict[str, Interval]
+    against_first: dict[str, MeanDifference] | None
+
+
+def compare(
+    runs: Mapping[str, Run],
+    qrels: Qrels,
+    measures: Sequence[str] = DEFAULT,
+    *,
+    answered_only: bool = False,
+    seed: int = 0,
+) -> list[ComparisonRow]:
+    """Measure runs over the same judged queries; every run is held against the first, query by query.
+
+    A judged query that a run does not have found nothing. With `answered_only` queries that no run has are left out,
+    for runs that asked a part of the queries only.
+    """
+    if not runs:
+        raise PixnarError("there is nothing to compare: give at least one run")
+    asked = set().union(*(run.keys() for run in runs.values()))
+    if asked.isdisjoint(qrels):
+        raise PixnarError("no query of the runs is judged: check that runs and qrels belong together")
+    judged = {query: grades for query, grades in qrels.items() if query in asked} if answered_only else qrels
+    rows: list[ComparisonRow] = []
+    first = None
+    for name, run in runs.items():
+        _, figures = per_query(run, judged, measures)
+        difference = None
+        if first is not None:
+            difference = {key: paired_difference(values, first[key], seed=seed) for key, values in figures.items()}
+        first = first or figures
+        rows.append(
+            ComparisonRow(
+                name, means(figures), {key: bootstrap(figures[key], seed=seed) for key in figures}, difference
+            )
+        )
+    return rows

@@ -17,9 +17,8 @@ from pixnar.base.progress import Progress
 from pixnar.base.storage import atomic_write, read_container, reserve, write_container
 from pixnar.model.encoder import Encoder
 from pixnar.model.features import FeatureCache, KnownVectors
-from pixnar.model.head import PhraseHead
+from pixnar.model.head import PhraseHead, PieceRows, pieces_of_tokens
 from pixnar.model.nar import Nar, make_slots
-from pixnar.model.pieces import PieceRows, pieces_of_tokens
 from pixnar.model.process_group import SINGLE, ProcessGroup
 from pixnar.model.sharded import random_shard, shard_of_vectors
 from pixnar.model.solve import Solved, SolveOptions, solve_rows

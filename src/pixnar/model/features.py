@@ -19,7 +19,7 @@ from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.base.progress import Progress
 from pixnar.base.storage import read_container, reserve, write_container
 from pixnar.model.encoder import Encoder
-from pixnar.model.graphs import exported
+from pixnar.model.export import exported
 from pixnar.model.process_group import ProcessGroup
 from pixnar.runtime.encoder_folder import FP32
 from pixnar.runtime.query_encoder import QueryEncoder

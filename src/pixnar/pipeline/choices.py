@@ -16,14 +16,15 @@ from pixnar.index.files import (
 )
 from pixnar.index.manifest import SOURCES
 from pixnar.pipeline.context import FitContext
-from pixnar.pipeline.cross import CrossValidation, folds
 from pixnar.pipeline.tune import (
     COMPOSED_GRID,
     GRID,
+    CrossValidation,
     RuleTuner,
     docid_mrr,
     docid_ranks,
     fixed_fusion,
+    folds,
     gather,
     tune_fusion,
     with_rule,

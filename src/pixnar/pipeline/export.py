@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from pixnar.base.progress import Progress
-from pixnar.evaluation.metrics import mrr_at
+from pixnar.evaluation.measures import mrr_at
 from pixnar.evaluation.queries import Queries
 from pixnar.index.files import ENCODER, FACTORS, HEAD
 from pixnar.model.export import export_onnx

@@ -1,18 +1,24 @@
-"""Model stage: from training data to a trained, calibrated model, made once per fit."""
+"""Model stage: from training data to a trained, calibrated model, made once per fit; how long that takes."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pixnar.base.errors import PixnarError
+from pixnar.base.progress import Progress
 from pixnar.base.storage import write_json
+from pixnar.base.workdir import staged
+from pixnar.evaluation.baselines.bi_encoder import Tuning, fine_tune
+from pixnar.evaluation.baselines.entries import Entries
 from pixnar.evaluation.queries import Queries
 from pixnar.fusion.terms import Ngrams
 from pixnar.index.files import (
@@ -24,22 +30,105 @@ from pixnar.model.features import FeatureCache, KnownVectors
 from pixnar.model.nar import Nar, scorer_of
 from pixnar.model.process_group import SINGLE
 from pixnar.model.solve import SolveOptions
-from pixnar.pipeline.context import FitContext
-from pixnar.pipeline.contrast import tune_encoder
-from pixnar.pipeline.estimate import Estimate, estimate
-from pixnar.pipeline.parts import start_rule, x_of
+from pixnar.pipeline.context import FitContext, start_rule, x_of
+from pixnar.pipeline.sources import choose_precision
 from pixnar.pipeline.tune import (
     docid_mrr,
 )
-from pixnar.pipeline.vectors import choose_precision
-from pixnar.recipe import Train
+from pixnar.recipe import Recipe, Train
 from pixnar.scoring import Priors
 from pixnar.search import Decoder
 from pixnar.search.ranker import Ranker
 from pixnar.table import DocidTable
-from pixnar.train.data import TrainingData
+from pixnar.train.data import TrainingData, TrainingInputs
 from pixnar.train.log import plot
 from pixnar.train.loop import Trained, pick_device, train
+
+_TEXTS = 600.0  # short texts that a core encodes a second, with MiniLM's 11 million weights beside its embeddings
+_WEIGHTS = 11e6
+_SOLVED = 6e7  # rows that a core adds up a second while solving, 384 numbers each
+_ROUNDS = 40
+_SEARCHES = 250.0  # dev queries that a core answers a second for a hundred thousand docids
+_TRIES = 14  # times that dev is asked while settings and weights are chosen
+
+
+class Estimate(NamedTuple):
+    """Minutes of the long stages."""
+
+    encoding: float
+    solving: float
+    training: float
+    shortlist: float
+    choices: float
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {_minutes(value)}" for name, value in self._asdict().items() if value > 0)
+        return f"about {_minutes(sum(self))} minutes in all: {parts}"
+
+
+def estimate(
+    recipe: Recipe, *, docids: int, tokens: int, texts: int, weights: float, width: int, minutes: float, dev: int
+) -> Estimate:
+    """Estimate a fit of so many docids with so many tokens in all, and `texts` to encode by an encoder of some weights.
+
+    >>> sizes = {"docids": 20_000, "tokens": 63_000, "texts": 21_000, "weights": 11e6, "width": 384}
+    >>> print(estimate(Recipe(), **sizes, minutes=2, dev=1000))  # doctest: +ELLIPSIS
+    about ... minutes in all: encoding ..., solving ..., training 2, choices ...
+    """
+    cores = min(os.cpu_count() or 1, 8)
+    encoding = texts * max(weights, 1e5) / _WEIGHTS / (_TEXTS * cores) / 60
+    solving = 0.0
+    if recipe.model.head == "solved":
+        solving = _ROUNDS * 2 * tokens * width / 384 / (_SOLVED * cores) / 60
+    searches = dev * _TRIES * max(1.0, docids / 1e5)
+    learned = recipe.shortlist.learn and recipe.scoring.score != "composed"  # cells take seconds
+    shortlist = recipe.shortlist.minutes if learned else 0.0
+    return Estimate(encoding, solving, minutes, shortlist, searches / (_SEARCHES * cores) / 60)
+
+
+def _minutes(value: float) -> str:
+    return "under 1" if value < 1 else f"{value:.0f}"
+
+
+_NO_QUERIES = Queries([], [], [])  # the weights of the last step are kept: the stages that follow judge the whole
+
+
+def tune_encoder(
+    encoder: Encoder,
+    inputs: TrainingInputs,
+    steps: int,
+    folder: Path,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
+) -> None:
+    """Train an encoder to put the docids of a document near to each other, and write it to a folder.
+
+    An interrupted run resumes from its checkpoints beside the folder; a folder that is there is left as it is.
+    """
+    if folder.exists():
+        return
+    docids = list(inputs.docids)
+    offsets = np.searchsorted(inputs.pair_docid, np.arange(len(docids) + 1))
+    entries = Entries(inputs.doc_ids, offsets, inputs.pair_document, docids)
+    work = folder.with_name(f"{folder.name}.checkpoints")
+    fine_tune(
+        encoder,
+        inputs,
+        entries,
+        docids,
+        _NO_QUERIES,
+        Tuning(steps=steps, seed=seed, device=device),
+        folder=work,
+        progress=progress,
+        say=say,
+    )
+    with staged(folder) as draft:
+        encoder.save(draft)
+    shutil.rmtree(work, ignore_errors=True)
+
 
 Floats = NDArray[np.float32]
 

@@ -16,7 +16,7 @@ from pixnar.base.errors import PixnarError
 from pixnar.base.progress import Progress
 from pixnar.base.workdir import swap
 from pixnar.corpus import Corpus, open_corpus
-from pixnar.corpus.held_out import DEV, hold_out
+from pixnar.corpus.queries import DEV, hold_out
 from pixnar.docid_generation import DocidOptions, make_docids
 from pixnar.evaluation.queries import Queries, read_queries
 from pixnar.fusion.fuse import Fusion
@@ -34,14 +34,11 @@ from pixnar.model.features import FeatureCache
 from pixnar.model.nar import Nar, scorer_of
 from pixnar.model.process_group import SINGLE, ProcessGroup
 from pixnar.pipeline.choices import DevChoices
-from pixnar.pipeline.context import FitContext, Report
+from pixnar.pipeline.context import FitContext, Report, claim, forget, start_rule, x_of
 from pixnar.pipeline.export import ship
-from pixnar.pipeline.folder import claim, forget
 from pixnar.pipeline.model_stage import ModelStage
-from pixnar.pipeline.parts import start_rule, x_of
 from pixnar.pipeline.shortlist import cells_of_docids, examples, learn_vectors, list_tokens, make_shortlist
-from pixnar.pipeline.sources import Sources, unused
-from pixnar.pipeline.spelling import decide, write_lexicon
+from pixnar.pipeline.sources import Sources, decide, unused, write_lexicon
 from pixnar.pipeline.tune import (
     with_rule,
 )
@@ -51,9 +48,8 @@ from pixnar.runtime.shortlist import Shortlist
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search.ranker import Query, Ranker
 from pixnar.table import DocidTable, build_table
-from pixnar.train.data import TrainingData
+from pixnar.train.data import TrainingData, read_together
 from pixnar.train.loop import pick_device
-from pixnar.train.mapped_data import read_together
 from pixnar.vocab import TargetVocabulary, TokenizerVocabulary, Vocabulary, load_vocabulary
 
 Floats = NDArray[np.float32]

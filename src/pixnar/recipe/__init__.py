@@ -1,8 +1,6 @@
 """recipe: a TOML file comes in; every setting of a run, checked, goes out."""
 
-from pixnar.recipe.clover import CLOVER
-from pixnar.recipe.paper import PAPER
-from pixnar.recipe.read import find, from_dict, load, override
+from pixnar.recipe.presets import CLOVER, PAPER
 from pixnar.recipe.sections import (
     Fuse,
     Lexical,
@@ -15,7 +13,7 @@ from pixnar.recipe.sections import (
     Train,
     Vocab,
 )
-from pixnar.recipe.write import dumps, to_dict
+from pixnar.recipe.toml import dumps, find, from_dict, load, override, to_dict
 
 __all__ = [
     "CLOVER",

@@ -5,9 +5,8 @@ The queue's workers search whichever index `live_index` holds at that moment.
 """
 
 from pixnar.serve.app import make_app
-from pixnar.serve.limits import Limits
 from pixnar.serve.live_index import LiveIndex
-from pixnar.serve.queue import AdmissionQueue
+from pixnar.serve.queue import AdmissionQueue, Limits
 from pixnar.serve.run import Settings, serve
 from pixnar.serve.server import Server, make_server
 

@@ -19,10 +19,9 @@ import pixnar
 from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.documents.filters import parse
 from pixnar.search.options import SearchOptions
-from pixnar.serve.handlers import Job
-from pixnar.serve.limits import Limits, RefusedError
+from pixnar.serve.handlers import ChangeError, Job, json_reply, refusal, to_json
 from pixnar.serve.middleware import RequestGuard
-from pixnar.serve.responses import json_reply, refusal, to_json
+from pixnar.serve.queue import Limits, RefusedError
 from pixnar.serve.schemas import (
     Addition,
     ChangeOut,
@@ -38,7 +37,6 @@ from pixnar.serve.schemas import (
     with_limits,
 )
 from pixnar.serve.server import Server
-from pixnar.serve.updates import ChangeError
 
 _BUSY = {429: "too much is asked at once", 503: "the server is shutting down", 504: "it took too long"}
 _INVALID = {400: "the request cannot be understood", 413: "it is too long", 422: "a field is wrong"}

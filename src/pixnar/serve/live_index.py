@@ -14,10 +14,9 @@ from pixnar.base.storage import UNFINISHED, in_memory
 from pixnar.index import Index
 from pixnar.index.files import DOCIDS
 from pixnar.runtime import CachedEncoder
-from pixnar.serve.handlers import Job, Watch, answers
-from pixnar.serve.limits import Limits
+from pixnar.serve.handlers import Job, Watch, add, answers, remove
+from pixnar.serve.queue import Limits
 from pixnar.serve.schemas import Addition
-from pixnar.serve.updates import add, remove
 from pixnar.table import DocidTable
 
 Event = Callable[..., None]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pixnar.serve.limits import RefusedError
-from pixnar.serve.responses import json_reply, refusal
+from pixnar.serve.handlers import json_reply, refusal
+from pixnar.serve.queue import RefusedError
 
 if TYPE_CHECKING:
     from pixnar.serve.server import Server

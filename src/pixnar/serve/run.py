@@ -16,12 +16,10 @@ import uvicorn
 
 from pixnar.base.errors import PixnarError
 from pixnar.serve.app import make_app
-from pixnar.serve.keys import ApiKeys
-from pixnar.serve.limits import Limits
 from pixnar.serve.live_index import LiveIndex
-from pixnar.serve.logs import Log, LogHandler
+from pixnar.serve.queue import Limits
 from pixnar.serve.schemas import LONGEST_FILTER
-from pixnar.serve.server import Server, make_server
+from pixnar.serve.server import ApiKeys, Log, LogHandler, Server, make_server
 
 _IDLE = 75  # seconds a connection may wait for its next request: longer than proxies keep theirs
 _LAST = 20  # seconds beside a request's own after which a closing server no longer waits for answers to be fetched

@@ -10,8 +10,8 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from pixnar.corpus.ids import is_text
-from pixnar.serve.limits import Limits
+from pixnar.corpus.records import is_text
+from pixnar.serve.queue import Limits
 
 
 def _writable(text: str) -> str:

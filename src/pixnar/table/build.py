@@ -13,8 +13,7 @@ from pixnar import _native
 from pixnar.base.errors import CorpusError
 from pixnar.base.progress import Progress
 from pixnar.corpus import Corpus, open_corpus
-from pixnar.corpus.errors import shown
-from pixnar.corpus.records import DocidRow
+from pixnar.corpus.records import DocidRow, shown
 from pixnar.documents.documents import Documents, write_documents
 from pixnar.table.folder import TableFolder
 from pixnar.table.generation import write_generation

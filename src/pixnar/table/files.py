@@ -13,10 +13,9 @@ import numpy as np
 from pixnar.base.errors import CorpusError
 from pixnar.base.progress import Progress
 from pixnar.corpus import parse
-from pixnar.corpus.errors import BadRows, Skipped
 from pixnar.corpus.folder import json_docids
 from pixnar.corpus.lines import Meter, read_lines
-from pixnar.corpus.records import DocidRow, Document
+from pixnar.corpus.records import BadRows, DocidRow, Document, Skipped
 from pixnar.table.table import LONGEST_DOCID, DocidTable
 
 

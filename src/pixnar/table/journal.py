@@ -27,8 +27,7 @@ import xxhash
 
 from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.base.storage import read_container, sync_folder, write_container
-from pixnar.corpus.errors import shown
-from pixnar.corpus.records import Document
+from pixnar.corpus.records import Document, shown
 from pixnar.documents.columns import as_text
 
 Tokens = tuple[int, ...]

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from pixnar.base.errors import PixnarError
 from pixnar.base.progress import Progress
 from pixnar.base.storage import link_or_copy
-from pixnar.corpus.errors import shown
-from pixnar.corpus.records import Document
+from pixnar.corpus.records import Document, shown
 from pixnar.documents.columns import word_bytes
 from pixnar.documents.documents import write_documents
 from pixnar.table.compaction import (

@@ -1,4 +1,4 @@
-"""Training data: the inputs of a corpus, the documents they name, and the docids as tokens.
+"""Training data: inputs, the documents they name, docids as tokens; in memory, or mapped by several processes.
 
 *Inputs* are the texts that may stand for a query: docids, train queries, passages of text, and docids with a typo.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -16,11 +17,13 @@ from torch import Tensor
 
 from pixnar.base.errors import CorpusError
 from pixnar.base.progress import Progress
+from pixnar.base.storage import read_container, write_container
 from pixnar.corpus import Corpus
-from pixnar.corpus.perturb import Perturbation
-from pixnar.corpus.sentences import cut_sentence, split_sentences
+from pixnar.corpus.queries import Perturbation
+from pixnar.corpus.texts import cut_sentence, split_sentences
 from pixnar.fusion.terms import Ngrams, TokenCounts
 from pixnar.model.losses import PADDING
+from pixnar.model.process_group import ProcessGroup
 from pixnar.train.pairs import Pairs
 from pixnar.vocab import TargetVocabulary, normalize
 from pixnar.vocab.protocol import EncodedBatch
@@ -260,3 +263,88 @@ def gathered(starts: Ints, lengths: Ints) -> tuple[Ints, Ints]:
 def default_slots(lengths: NDArray[np.int64]) -> int:
     """The 99th percentile of docid lengths + 1, at most 32."""
     return int(min(32, np.percentile(lengths, 99, method="higher") + 1))
+
+
+_KIND, _VERSION = "inputs", 2
+_TEXTS = ("doc_ids", "docids", "queries")
+_ARRAYS = ("pair_docid", "pair_document", "query_index", "query_document", "query_docid")
+
+
+class MappedTexts(Sequence[str]):
+    """Texts in one array of bytes; each is made when it is asked for.
+
+    >>> texts = MappedTexts(*packed(["one", "", "zwölf"]))
+    >>> texts[2], texts[:2], len(texts)
+    ('zwölf', ['one', ''], 3)
+    """
+
+    def __init__(self, content: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
+        self._content, self._offsets = content, offsets
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
+
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        if isinstance(place, slice):
+            return [self[i] for i in range(*place.indices(len(self)))]
+        if not 0 <= place < len(self):
+            raise IndexError(place)
+        return self._content[self._offsets[place] : self._offsets[place + 1]].tobytes().decode("utf-8", "surrogatepass")
+
+
+def packed(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """All bytes of some texts, and where each begins; at the end, where the last one ends."""
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    offsets = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(text) for text in encoded], out=offsets[1:])
+    return np.frombuffer(b"".join(encoded), np.uint8), offsets
+
+
+def read_together(
+    corpus: Corpus,
+    vocabulary: TargetVocabulary,
+    path: Path,
+    group: ProcessGroup,
+    progress: Progress | None = None,
+    *,
+    passages: int = 0,
+    typos: float = 0.0,
+) -> TrainingData:
+    """`TrainingData.read` in the first process, which leaves a file that the others map.
+
+    On one machine the file is in memory once, whatever the number of processes, and only what they touch of it.
+    """
+    if group.size == 1:
+        return TrainingData.read(corpus, vocabulary, progress, passages=passages, typos=typos)
+    if group.first:
+        data = TrainingData.read(corpus, vocabulary, progress, passages=passages, typos=typos)
+        write_inputs(data, path)
+        group.wait()
+    else:
+        group.wait()
+        data = _mapped(path, vocabulary)
+    data.keep_ngrams = False
+    return data
+
+
+def write_inputs(data: TrainingData, path: Path) -> None:
+    """The file that the other processes map."""
+    arrays: dict[str, NDArray[Any]] = {name: getattr(data, name) for name in _ARRAYS}
+    arrays |= {"tokens": data.tokens.ids, "token_offsets": data.tokens.offsets}
+    for name in _TEXTS:
+        arrays[name], arrays[f"{name}_offsets"] = packed(getattr(data, name))
+    write_container(path, _KIND, _VERSION, {}, arrays)
+
+
+def _mapped(path: Path, vocabulary: TargetVocabulary) -> TrainingData:
+    found = read_container(path, _KIND, _VERSION, verify=False).arrays
+    parts: dict[str, Any] = {name: MappedTexts(found[name], found[f"{name}_offsets"]) for name in _TEXTS}
+    parts |= {name: found[name] for name in _ARRAYS}
+    parts["tokens"] = EncodedBatch(found["tokens"], found["token_offsets"])
+    return TrainingData(vocabulary=vocabulary, **parts)

@@ -15,14 +15,13 @@ from torch import Tensor, nn
 from pixnar.base.errors import PixnarError
 from pixnar.base.progress import Progress
 from pixnar.model.losses import Sampler, Weights
-from pixnar.model.nar import Nar
+from pixnar.model.nar import MlpSlots, Nar
 from pixnar.model.sharded import write_whole
-from pixnar.model.slots import MlpSlots
 from pixnar.recipe import Train
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.train import checkpoint
+from pixnar.train.checkpoint import flatten, restore
 from pixnar.train.data import TrainingData
-from pixnar.train.flatten import flatten, restore
 from pixnar.train.log import TrainingLog
 from pixnar.train.optimizers import make_optimizers, schedule
 from pixnar.train.ranking import RankingOptions, RankingStep

@@ -23,12 +23,10 @@ from pixnar import _native
 from pixnar.model.head import PhraseHead
 from pixnar.model.logsumexp import chunked_logsumexp
 from pixnar.model.losses import Sampler, Weights, losses
-from pixnar.model.nar import Nar
-from pixnar.model.slots import MlpSlots
+from pixnar.model.nar import MlpSlots, Nar
 from pixnar.train.data import TrainingData, gathered
-from pixnar.train.neighbours import nearest, pool_of
+from pixnar.train.neighbours import Teacher, nearest, pool_of
 from pixnar.train.pairs import Epoch, Pairs
-from pixnar.train.teacher import Teacher
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]

@@ -17,8 +17,8 @@ from pixnar.base.progress import Progress
 from pixnar.model.head import PhraseHead
 from pixnar.model.kmeans import assign, kmeans
 from pixnar.model.losses import PADDING, Sampler, TokenSample, shortlist_loss
-from pixnar.model.optim import RowAdam
 from pixnar.runtime.shortlist import LEAST_MEMBERS, defaults
+from pixnar.train.optimizers import RowAdam
 
 FULL_UP_TO = 70_000  # tokens: beyond, Z is estimated from a sample
 POOL = 64  # examples for each vector that a round looks at, at most

@@ -13,7 +13,6 @@ from pixnar.model.head import PhraseHead
 from pixnar.model.losses import Sampler, TokenSample, Weights, losses
 from pixnar.model.nar import Nar
 from pixnar.scoring import Priors, ScoreRule, floors, token_scores
-from pixnar.train.batch_scores import docid_scores, document_scores
 from pixnar.train.data import TrainingData
 from pixnar.train.pairs import Epoch, Pairs
 
@@ -224,3 +223,35 @@ def mined(data: TrainingData, most: int) -> Ints:
         similar[torch.arange(len(similar)), torch.arange(start, start + len(similar))] = -2.0
         out[start : start + len(similar), :take] = similar.topk(take, dim=1).indices.numpy()
     return out
+
+
+def docid_scores(
+    token_scores: Tensor, places: Tensor, docids: Tensor, n_docids: int, rule: ScoreRule, slots: int
+) -> Tensor:
+    """Scores [B, n_docids] of order-free matching.
+
+    `token_scores` [B, U] are the scores of U tokens, already cut at their floors; occurrence i of the docids has token
+    `places[i]` (an index into U) and belongs to docid `docids[i]`. A docid has its first `slots` tokens here; one with
+    as many has no place for its end, so its length counts without it.
+    """
+    batch = token_scores.shape[0]
+    sums = token_scores.new_zeros(batch, n_docids).index_add(1, docids, token_scores[:, places])
+    lengths = torch.bincount(docids, minlength=n_docids).to(token_scores.dtype)
+    return sums / (lengths + 1).clamp(max=slots).pow(rule.length_norm)
+
+
+def document_scores(scores: Tensor, documents: Tensor, n_documents: int, rule: ScoreRule) -> Tensor:
+    """Scores [B, n_documents] from those of docids [B, D]; docid i names document `documents[i]`.
+
+    Of `aggregate` only max and log-sum-exp over all are known here: a number of docids is taken as log-sum-exp.
+    """
+    batch = scores.shape[0]
+    index = documents.expand(batch, -1)
+    empty = scores.new_full((batch, n_documents), -torch.inf)
+    best = empty.scatter_reduce(1, index, scores, "amax")
+    if rule.aggregate == "max":
+        return best
+    top = best.detach().clamp(min=torch.finfo(scores.dtype).min)
+    shifted = (scores - top.gather(1, index)).exp()
+    sums = torch.zeros_like(top).index_add(1, documents, shifted)
+    return top + sums.log()

@@ -20,7 +20,7 @@ from pixnar.base.errors import CorpusError, PixnarError
 from pixnar.distributed.batch import BatchJob, BatchOptions, LocalWorkers, Piece, search_file
 from pixnar.distributed.batch_ray import RayWorkers, _Searcher
 from pixnar.distributed.cluster import RayExecutor
-from pixnar.evaluation.trec import read_run
+from pixnar.evaluation.queries import read_run
 from pixnar.index import Index
 from tests.test_cli import fails
 

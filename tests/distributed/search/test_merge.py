@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pixnar.corpus.records import Document
-from pixnar.distributed.merge import merged
-from pixnar.distributed.shard_server import ShardRequest, ShardServer
+from pixnar.distributed.sharded import ShardRequest, ShardServer, merged
 from pixnar.distributed.shards import change
 from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL, TEXT, Fusion
 from pixnar.fusion.lexical import LexicalIndex

@@ -30,7 +30,7 @@ from pixnar.index.files import DOCIDS
 from pixnar.search.options import SearchOptions
 from pixnar.serve import Limits, Settings
 from pixnar.serve.handlers import Job, answers
-from pixnar.serve.keys import ApiKeys
+from pixnar.serve.server import ApiKeys
 from pixnar.table import DocidTable
 from tests.distributed.search.conftest import PARTS
 from tests.test_cli import fails

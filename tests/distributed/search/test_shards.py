@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from pixnar.base.errors import FileFormatError, PixnarError
-from pixnar.corpus.perturb import Perturbation
+from pixnar.corpus.queries import Perturbation
 from pixnar.corpus.records import Document
-from pixnar.distributed.shard_server import ShardServer
-from pixnar.distributed.sharded import Sharded
+from pixnar.distributed.sharded import Sharded, ShardServer
 from pixnar.distributed.shards import Shards, change, split
 from pixnar.index import Index
 from pixnar.index.files import DOCIDS

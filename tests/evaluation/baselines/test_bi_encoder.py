@@ -25,7 +25,7 @@ from pixnar.corpus import DocidRow, Document, Qrel, Query, open_corpus, write_co
 from pixnar.evaluation.baselines import bi_encoder, build_dense, describe, open_retriever
 from pixnar.evaluation.baselines.bi_encoder import Judge, Tuned, Tuning, _Sides, fine_tune
 from pixnar.evaluation.baselines.entries import Entries
-from pixnar.evaluation.metrics import mrr_at
+from pixnar.evaluation.measures import mrr_at
 from pixnar.evaluation.queries import Queries, read_queries
 from pixnar.model.encoder import Encoder
 from pixnar.train.data import TrainingInputs, read_inputs

@@ -14,9 +14,9 @@ pytest.importorskip("bm25s")
 from pixnar.base.errors import CorpusError, FileFormatError, MissingExtraError, PixnarError
 from pixnar.corpus import open_corpus
 from pixnar.evaluation.baselines import Bm25Retriever, build_bm25, describe, open_retriever, verify
-from pixnar.evaluation.baselines.bm25_settings import B_GRID, K1_GRID
+from pixnar.evaluation.baselines.bm25 import B_GRID, K1_GRID
 from pixnar.evaluation.baselines.entries import Entries
-from pixnar.evaluation.metrics import mrr_at
+from pixnar.evaluation.measures import mrr_at
 from pixnar.evaluation.queries import read_queries
 from pixnar.fusion import Bm25
 from tests.helpers.fit_corpora import WORDS, write_small

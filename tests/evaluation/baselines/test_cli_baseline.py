@@ -12,7 +12,7 @@ pytest.importorskip("faiss")
 
 from pixnar.corpus import open_corpus
 from pixnar.evaluation.baselines import open_retriever
-from pixnar.evaluation.metrics import mrr_at
+from pixnar.evaluation.measures import mrr_at
 from pixnar.evaluation.queries import read_queries
 from pixnar.index import Index
 from pixnar.recipe import CLOVER, Recipe, to_dict

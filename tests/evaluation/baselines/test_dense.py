@@ -18,9 +18,8 @@ pytest.importorskip("faiss")
 from pixnar.base.errors import FileFormatError, MissingExtraError, PixnarError
 from pixnar.corpus import open_corpus
 from pixnar.evaluation.baselines import DenseRetriever, build_dense, describe, open_retriever, verify
-from pixnar.evaluation.baselines.aggregate import Aggregate, options
-from pixnar.evaluation.baselines.entries import Entries
-from pixnar.evaluation.metrics import reciprocal_ranks
+from pixnar.evaluation.baselines.entries import Aggregate, Entries, options
+from pixnar.evaluation.measures import reciprocal_ranks
 from pixnar.evaluation.queries import read_queries
 from pixnar.model.encoder import Encoder
 from tests.helpers.fit_corpora import WORDS, write_small

@@ -28,7 +28,7 @@ from pixnar.evaluation.baselines import (
     verify,
 )
 from pixnar.evaluation.baselines.hybrid import ReciprocalRanks, WeightedSum, fusions
-from pixnar.evaluation.metrics import mrr_at
+from pixnar.evaluation.measures import mrr_at
 from pixnar.evaluation.queries import read_queries
 from pixnar.search import Hit
 from tests.helpers.fit_corpora import WORDS, write_small

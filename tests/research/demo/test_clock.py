@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pixnar.research.demo.clock import Clock, Stage
+from pixnar.research.demo import Clock, Stage
 
 STAGES = [Stage("read", 20), Stage("train", 20, 60, opens=("training",)), Stage("ask", 10, opens=("asking",))]
 

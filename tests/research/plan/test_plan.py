@@ -18,15 +18,15 @@ from pixnar.corpus import Document, open_corpus, write_corpus, write_demo
 from pixnar.fusion.vectors import DocidVectors
 from pixnar.model.head import PhraseHead
 from pixnar.model.losses import losses
-from pixnar.model.optim import RowAdam
 from pixnar.model.process_group import ProcessGroup
 from pixnar.model.sharded import random_shard
-from pixnar.research.plan import Scale, count, plan
-from pixnar.research.plan import constants as k
-from pixnar.research.plan.stages import head_bytes, index_bytes, step_seconds, table_bytes
+from pixnar.research import scale as k
+from pixnar.research.plan import head_bytes, index_bytes, plan, step_seconds, table_bytes
+from pixnar.research.scale import Scale, count
 from pixnar.runtime import HeadRows, Shortlist
 from pixnar.table import build_table
 from pixnar.train.data import TrainingData
+from pixnar.train.optimizers import RowAdam
 from pixnar.vocab import Vocabulary, normalize
 from tests.test_cli import fails, pixnar
 

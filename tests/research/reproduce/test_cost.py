@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pixnar.research.reproduce.cost import count_postings, occurrences
+from pixnar.research.reproduce.vocabularies import count_postings, occurrences
 from pixnar.search import Decoder, SlotScores
 from pixnar.table import DocidTable
 

@@ -12,15 +12,14 @@ import pytest
 from pixnar.base.errors import PixnarError
 from pixnar.corpus import Corpus, DocidRow, Document, Qrel, open_corpus, write_corpus
 from pixnar.corpus import Query as CorpusQuery
-from pixnar.evaluation.metrics import mrr_at
+from pixnar.evaluation.measures import mrr_at
 from pixnar.evaluation.queries import read_queries
 from pixnar.index import Index
 from pixnar.research.reproduce import TABLES, Plan, reproduce, study
-from pixnar.research.reproduce.phrases import COMPOSED, PHRASES, PIECES, SHARED, SLOTS
-from pixnar.research.reproduce.softmax import ByMethod
-from pixnar.research.reproduce.sponsored import as_keywords
 from pixnar.research.reproduce.study import Judged, Study
-from pixnar.research.reproduce.systems import FUSED, UNFUSED
+from pixnar.research.reproduce.systems import FUSED, UNFUSED, as_keywords
+from pixnar.research.reproduce.tokens import ByMethod
+from pixnar.research.reproduce.vocabularies import COMPOSED, PHRASES, PIECES, SHARED, SLOTS
 from pixnar.research.softmax import Full
 from pixnar.search.ranker import Query
 from tests.helpers.fit_corpora import WORDS, write_small

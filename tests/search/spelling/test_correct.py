@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pixnar.corpus.perturb import Perturbation
+from pixnar.corpus.queries import Perturbation
 from pixnar.search.reference import near
 from pixnar.search.spelling import Lexicon, Speller, best, is_slip
 from pixnar.vocab import normalize

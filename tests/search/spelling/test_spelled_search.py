@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pixnar.pipeline.spelling import decide
 
 from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.corpus import open_corpus
-from pixnar.corpus.perturb import Perturbation
+from pixnar.corpus.queries import Perturbation
 from pixnar.evaluation import evaluate
 from pixnar.evaluation.baselines import build_bm25
 from pixnar.evaluation.queries import read_queries
@@ -19,7 +20,6 @@ from pixnar.index import Index
 from pixnar.index.files import LEXICON
 from pixnar.index.manifest import write_manifest
 from pixnar.pipeline import fit
-from pixnar.pipeline.spelling import decide
 from pixnar.recipe import Recipe, override
 from pixnar.search.options import SearchOptions
 from pixnar.search.spelling import Corrected, Lexicon, Speller

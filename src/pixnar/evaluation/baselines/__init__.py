@@ -3,8 +3,7 @@
 from pixnar.evaluation.baselines.bm25 import Bm25Retriever
 from pixnar.evaluation.baselines.build import build_bm25, build_dense, build_hybrid
 from pixnar.evaluation.baselines.dense import DenseRetriever
-from pixnar.evaluation.baselines.describe import describe
-from pixnar.evaluation.baselines.folder import is_baseline, open_baseline, open_retriever, verify
+from pixnar.evaluation.baselines.folder import describe, is_baseline, open_baseline, open_retriever, verify
 from pixnar.evaluation.baselines.hybrid import HybridRetriever
 
 __all__ = [

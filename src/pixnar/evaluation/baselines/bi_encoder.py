@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from pixnar.base.errors import MissingPartError, PixnarError
 from pixnar.base.progress import Progress
 from pixnar.evaluation.baselines.entries import Entries, Floats, Ints
-from pixnar.evaluation.metrics import mrr_at
+from pixnar.evaluation.measures import mrr_at
 from pixnar.evaluation.queries import Queries
 from pixnar.model.encoder import Encoder
 from pixnar.model.features import FeatureCache
 from pixnar.train import checkpoint
+from pixnar.train.checkpoint import flatten, restore
 from pixnar.train.data import TrainingInputs
-from pixnar.train.flatten import flatten, restore
 from pixnar.train.loop import pick_device
 from pixnar.train.optimizers import schedule
 from pixnar.train.pairs import Epoch

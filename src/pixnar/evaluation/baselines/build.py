@@ -15,11 +15,20 @@ import numpy as np
 from pixnar.base.errors import MissingPartError, PixnarError
 from pixnar.base.progress import Progress
 from pixnar.corpus import Corpus, open_corpus, state_of
-from pixnar.evaluation.baselines.aggregate import AUTO, Aggregate, options
 from pixnar.evaluation.baselines.bm25 import Bm25Retriever
-from pixnar.evaluation.baselines.choice import DEV_QUERIES
 from pixnar.evaluation.baselines.dense import ENCODER, FLAT, DenseRetriever, check_kind, faiss_library
-from pixnar.evaluation.baselines.entries import BOTH, DOCIDS, JOINED, TEXT, Entries, Floats
+from pixnar.evaluation.baselines.entries import (
+    AUTO,
+    BOTH,
+    DEV_QUERIES,
+    DOCIDS,
+    JOINED,
+    TEXT,
+    Aggregate,
+    Entries,
+    Floats,
+    options,
+)
 from pixnar.evaluation.baselines.folder import BASELINE, BM25, DENSE, HYBRID, building, seal
 from pixnar.evaluation.baselines.hybrid import BM25_FOLDER, DENSE_FOLDER, DEPTH, WEIGHTS, HybridRetriever, fusions
 from pixnar.evaluation.queries import read_queries

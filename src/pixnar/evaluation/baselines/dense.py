@@ -12,10 +12,19 @@ from typing import Any
 import numpy as np
 
 from pixnar.base.errors import FileFormatError, MissingExtraError, PixnarError
-from pixnar.evaluation.baselines.aggregate import MAX, Aggregate
-from pixnar.evaluation.baselines.choice import choose, reciprocal_rank, relevant_numbers
-from pixnar.evaluation.baselines.entries import Entries, Floats, Ints, ScoredEntries
-from pixnar.evaluation.baselines.scored import AllScores, ScoredDocuments
+from pixnar.evaluation.baselines.entries import (
+    MAX,
+    Aggregate,
+    AllScores,
+    Entries,
+    Floats,
+    Ints,
+    ScoredDocuments,
+    ScoredEntries,
+    choose,
+    reciprocal_rank,
+    relevant_numbers,
+)
 from pixnar.evaluation.queries import Queries
 from pixnar.runtime import QueryEncoder, TextEncoder
 from pixnar.search import Hit

@@ -1,12 +1,13 @@
-"""Entries of a baseline: docids or whole documents, and the documents that each of them names."""
+"""Entries of a baseline: docids or documents, their scores, the aggregation by document, and the choice on dev."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,8 @@ from pixnar.base.progress import Progress
 from pixnar.base.storage import read_container, write_container
 from pixnar.base.strings import SortedStrings, TextBlocks
 from pixnar.corpus import Corpus
+from pixnar.evaluation.queries import Queries
+from pixnar.fusion.postings import best
 from pixnar.search import Hit
 from pixnar.vocab import normalize
 
@@ -218,3 +221,154 @@ class _Spellings(Sequence[str]):
 
     def __getitem__(self, index: Any) -> Any:
         return self._blocks[index].decode("utf-8", "surrogatepass")
+
+
+MAX, MEAN, LOGSUMEXP = "max", "mean", "logsumexp"
+AUTO = "auto"
+
+_DIGITS = 6  # equal vectors get equal scores, wherever they stand in a product
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """How scores of entries become the score of their document; `scale` is for log Σ exp(scale · s) / scale.
+
+    >>> Aggregate("mean")(np.array([[1, 3, 5]], np.float32), np.array([0, 2])).tolist()
+    [[2.0, 5.0]]
+    """
+
+    kind: str = MAX
+    scale: float = 20.0
+
+    def check(self) -> None:
+        """Raise where it is not possible."""
+        if self.kind not in (MAX, MEAN, LOGSUMEXP):
+            raise PixnarError(f"aggregate {self.kind!r} is not possible: give {AUTO}, {MAX}, {LOGSUMEXP} or {MEAN}")
+        if not 0 < self.scale < np.inf:
+            raise PixnarError(f"scale {self.scale} is not possible: give a number above 0")
+
+    def __call__(self, scores: Floats, starts: Ints) -> Floats:
+        """[queries, documents] from [queries, entries], where those of each document begin at `starts`."""
+        sizes = np.diff(starts, append=scores.shape[1])
+        if self.kind == MEAN:
+            found = (np.add.reduceat(scores, starts, axis=1) / sizes).astype(np.float32)
+        else:
+            found = np.maximum.reduceat(scores, starts, axis=1)
+            if self.kind == LOGSUMEXP:
+                scale = np.float32(self.scale)
+                sums = np.add.reduceat(np.exp(scale * (scores - np.repeat(found, sizes, axis=1))), starts, axis=1)
+                found = found + (np.log(sums) / scale).astype(np.float32)
+        rounded: Floats = found.round(_DIGITS)
+        return rounded
+
+    def __str__(self) -> str:
+        return f"log-sum-exp, scale {self.scale:g}" if self.kind == LOGSUMEXP else self.kind
+
+    def to_dict(self) -> dict[str, Any]:
+        """What JSON can hold."""
+        return {"kind": self.kind, "scale": self.scale}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Aggregate:
+        """The way back."""
+        try:
+            made = cls(str(data["kind"]), float(data["scale"]))
+            made.check()
+        except (KeyError, TypeError, ValueError, PixnarError) as error:
+            raise FileFormatError(f"{data!r} is not an aggregate: copy or build the baseline again") from error
+        return made
+
+
+SCALES = (5.0, 10.0, 20.0, 40.0)
+
+
+def options(kind: str = AUTO, scale: float = 0.0) -> list[Aggregate]:
+    """What the dev split chooses from; without one the first is taken."""
+    if scale and kind in (MAX, MEAN):
+        raise PixnarError(f"scale is for {LOGSUMEXP}: leave it out with the aggregate {kind}")
+    scales = (scale,) if scale else SCALES
+    smooth = [Aggregate(LOGSUMEXP, one) for one in scales]
+    if kind == LOGSUMEXP:
+        return sorted(smooth, key=lambda one: one.scale != Aggregate.scale)  # the default first
+    if kind != AUTO:
+        Aggregate(kind).check()
+        return [Aggregate(kind)]
+    return [Aggregate(MAX), Aggregate(MEAN), *smooth]
+
+
+class ScoredDocuments(Protocol):
+    """Scores of documents for one query; documents are numbers of that side."""
+
+    def best(self, depth: int) -> Ints:
+        """The best so many documents, or fewer."""
+        ...
+
+    def of(self, documents: Ints) -> Floats:
+        """The exact scores of some documents."""
+        ...
+
+
+@dataclass(frozen=True)
+class AllScores:
+    """Where the scores of all documents were computed anyway."""
+
+    scores: Floats
+
+    def best(self, depth: int) -> Ints:
+        """The best so many documents; the lower number first among equals."""
+        return best(self.scores, depth)
+
+    def of(self, documents: Ints) -> Floats:
+        """The scores of some documents."""
+        return self.scores[documents]
+
+
+DEV_QUERIES = 1000
+"""Dev queries on which the settings of a baseline are chosen, at most."""
+
+_K = 10
+_FOLDS = 2
+
+
+def reciprocal_rank(scores: NDArray[np.floating], relevant: NDArray[np.bool_]) -> float:
+    """1 / rank of the first relevant document if it is among the first ten, else 0; equals rank in the given order.
+
+    >>> reciprocal_rank(np.array([1.0, 3.0, 3.0]), np.array([True, False, True]))
+    0.5
+    """
+    places = np.flatnonzero(relevant)
+    if not len(places):
+        return 0.0
+    first = places[scores[places].argmax()]
+    before = np.count_nonzero(scores > scores[first]) + np.count_nonzero(scores[:first] == scores[first])
+    return float(1 / (1 + before)) if before < _K else 0.0
+
+
+def relevant_numbers(dev: Queries, doc_ids: Iterable[str]) -> list[Ints]:
+    """The relevant documents of every query, as their places among `doc_ids`."""
+    number = {doc_id: i for i, doc_id in enumerate(doc_ids)}
+    return [np.array(_known(wanted, number), np.int64) for wanted in dev.relevant]
+
+
+def _known(wanted: Collection[str], number: dict[str, int]) -> list[int]:
+    return sorted(number[doc_id] for doc_id in wanted if doc_id in number)
+
+
+def choose(ranks: NDArray[np.float64], seed: int = 0) -> tuple[int, dict[str, float]]:
+    """The best row of [options, queries] reciprocal ranks, the first among equals; and its figures.
+
+    The cross-validated figure judges either half of the queries by what is best on the other half.
+
+    >>> choose(np.array([[0.0, 0.5, 0.0, 0.5], [1.0, 1.0, 1.0, 0.5]]))
+    (1, {'queries': 4, 'MRR@10': 0.875, 'MRR@10 cross-validated': 0.875})
+    """
+    best = int(ranks.mean(axis=1).argmax())
+    figures: dict[str, float] = {"queries": ranks.shape[1], "MRR@10": float(ranks[best].mean())}
+    if ranks.shape[1] >= _FOLDS:
+        folds = np.array_split(np.random.default_rng(seed).permutation(ranks.shape[1]), _FOLDS)
+        total = 0.0
+        for fold in folds:
+            others = np.setdiff1d(np.arange(ranks.shape[1]), fold)
+            total += float(ranks[ranks[:, others].mean(axis=1).argmax()][fold].sum())
+        figures["MRR@10 cross-validated"] = total / ranks.shape[1]
+    return best, figures

@@ -14,12 +14,19 @@ from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.base.progress import Progress
 from pixnar.base.storage import read_container, write_container
 from pixnar.base.strings import SortedStrings
-from pixnar.evaluation.baselines.aggregate import Aggregate
 from pixnar.evaluation.baselines.bm25 import Bm25Retriever
-from pixnar.evaluation.baselines.choice import choose, reciprocal_rank, relevant_numbers
 from pixnar.evaluation.baselines.dense import DenseRetriever
-from pixnar.evaluation.baselines.entries import Floats, Ints, read_ids, write_ids
-from pixnar.evaluation.baselines.scored import ScoredDocuments
+from pixnar.evaluation.baselines.entries import (
+    Aggregate,
+    Floats,
+    Ints,
+    ScoredDocuments,
+    choose,
+    read_ids,
+    reciprocal_rank,
+    relevant_numbers,
+    write_ids,
+)
 from pixnar.evaluation.queries import Queries
 from pixnar.search import Hit
 

@@ -7,14 +7,11 @@ from collections.abc import Callable, Sequence
 
 from pixnar.base.errors import MissingExtraError, PixnarError
 from pixnar.base.progress import Progress
-from pixnar.research.reproduce.examples import examples
-from pixnar.research.reproduce.phrases import phrases
 from pixnar.research.reproduce.report import Report
-from pixnar.research.reproduce.softmax import table4
-from pixnar.research.reproduce.sponsored import sponsored
 from pixnar.research.reproduce.study import Plan, Study
-from pixnar.research.reproduce.systems import table1
-from pixnar.research.reproduce.vocabularies import table2, table3, table6
+from pixnar.research.reproduce.systems import sponsored, table1
+from pixnar.research.reproduce.tokens import examples, table4
+from pixnar.research.reproduce.vocabularies import phrases, table2, table3, table6
 
 _NEEDED = {
     "torch": "train",

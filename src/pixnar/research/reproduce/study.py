@@ -19,7 +19,7 @@ from pixnar.base.progress import Progress
 from pixnar.base.storage import write_json
 from pixnar.corpus import Corpus, open_corpus, state_of
 from pixnar.evaluation import bootstrap, evaluate, paired_difference, write_run
-from pixnar.evaluation.environment import environment
+from pixnar.evaluation.latency import environment
 from pixnar.evaluation.measures import DEFAULT
 from pixnar.index import Index
 from pixnar.pipeline import fit

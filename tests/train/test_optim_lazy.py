@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pixnar.model.optim import LazyAdam
-from pixnar.train.flatten import flatten, restore
+from pixnar.train.checkpoint import flatten, restore
+from pixnar.train.optimizers import LazyAdam
 
 SHAPE = (9, 4)
 

@@ -1,20 +1,21 @@
-"""Reading recipes: from TOML to a checked `Recipe`; errors name the file, the setting and the remedy in one line."""
+"""Recipes as TOML: read and checked, with errors that name file, setting and remedy; written with descriptions."""
 
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import os
 import re
+import textwrap
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, fields
+from dataclasses import Field, asdict, fields
 from importlib import resources
 from typing import Any
 
 from pixnar.base.errors import PixnarError
 from pixnar.recipe.sections import HUGE, Allowed, Recipe
-from pixnar.recipe.write import to_dict
 
 _KINDS = {"int": "a whole number", "float": "a number", "bool": "a yes or no (true, false)", "str": "a text"}
 
@@ -188,3 +189,35 @@ def _nearest(section: str, key: str, known: Iterable[str]) -> str:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
+
+
+_WIDTH = 100
+
+
+def to_dict(recipe: Recipe) -> dict[str, dict[str, Any]]:
+    """Nested dicts of plain values; `from_dict` takes them back."""
+    return asdict(recipe)
+
+
+def dumps(recipe: Recipe) -> str:
+    """The whole recipe as TOML, with comments.
+
+    >>> dumps(Recipe()).splitlines()[1]
+    '[vocab]'
+    """
+    return "\n".join(_section(part.name, getattr(recipe, part.name)) for part in fields(recipe))
+
+
+def _section(name: str, section: Any) -> str:
+    lines = [f"# {section.__doc__}", f"[{name}]"]
+    for setting in fields(section):
+        lines += textwrap.wrap(setting.metadata["allowed"].about, _WIDTH, initial_indent="# ", subsequent_indent="# ")
+        lines.append(f"{setting.name} = {_toml(getattr(section, setting.name))}")
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: bool | int | float | str) -> str:
+    """One value; a TOML string is a JSON string, except for the delete character."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -16,10 +16,10 @@ from pixnar.base.storage import file_digest, write_json
 from pixnar.corpus import Corpus
 from pixnar.evaluation import evaluate
 from pixnar.evaluation.baselines import build_bm25, build_dense, build_hybrid, describe, open_baseline
-from pixnar.evaluation.baselines.aggregate import AUTO
+from pixnar.evaluation.baselines.entries import AUTO
 from pixnar.evaluation.baselines.folder import BASELINE
 from pixnar.evaluation.baselines.hybrid import RRF, WEIGHTS
-from pixnar.evaluation.spelling import with_spelling
+from pixnar.evaluation.run import with_spelling
 from pixnar.index import Index
 from pixnar.index.manifest import NAME, read_manifest
 from pixnar.pipeline.run import default_cache

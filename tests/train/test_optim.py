@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from pixnar.model.head import PhraseHead
 from pixnar.model.losses import LossParts, Sampler, Weights, losses
-from pixnar.model.optim import RowAdam
 from pixnar.model.process_group import ProcessGroup
+from pixnar.train.optimizers import RowAdam
 
 
 def _sparse(ids: list[int], values: list[list[float]], shape: tuple[int, ...]) -> Tensor:
