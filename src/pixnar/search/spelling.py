@@ -26,7 +26,7 @@ from pixnar.base.progress import Progress
 from pixnar.base.storage import read_container, write_container
 from pixnar.base.strings import SortedStrings
 from pixnar.corpus import Corpus
-from pixnar.corpus.perturb import neighbours
+from pixnar.corpus.queries import neighbours
 from pixnar.fusion.postings import damaged
 from pixnar.fusion.terms import word_pattern, words
 from pixnar.search.hits import Hit, Retriever

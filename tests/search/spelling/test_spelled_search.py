@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pixnar.pipeline.spelling import decide
 
 from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.corpus import open_corpus
@@ -20,6 +19,7 @@ from pixnar.index import Index
 from pixnar.index.files import LEXICON
 from pixnar.index.manifest import write_manifest
 from pixnar.pipeline import fit
+from pixnar.pipeline.sources import decide
 from pixnar.recipe import Recipe, override
 from pixnar.search.options import SearchOptions
 from pixnar.search.spelling import Corrected, Lexicon, Speller
