@@ -1,6 +1,6 @@
 """Opening a large index: how long until it is there, and what it takes in memory.
 
-A synthetic index is written to a folder: phrases of two generated words as tokens, docids of random tokens, evidence,
+A synthetic index is written to a folder: phrases of two generated words as tokens, docids of random tokens, words,
 priors, int8 rows and a shortlist of the paper's size. The encoder is left out, unless that of another index is lent:
 then it is `Index.load` that is measured. Every opening is a process of its own. "Cold" is the first after the files
 were dropped from the page cache as far as one process may ask for that (`posix_fadvise`); "warm" is the best of those

@@ -141,16 +141,16 @@ def test_the_cache(hub: StubHub, mine: Index, tmp_path: Path) -> None:
 def test_damage(hub: StubHub, mine: Index) -> None:
     mine.push_to_hub("me/small", token=TOKEN)
     up = hub.repositories["me/small"].commits[-1][1]
-    sound = up["bm25.pixnar"]
-    up["bm25.pixnar"] = sound[:-1] + b"\x01"
+    sound = up["lexical.pixnar"]
+    up["lexical.pixnar"] = sound[:-1] + b"\x01"
     with pytest.raises(
-        FileFormatError, match=r"me/small from the hub: .*bm25.pixnar does not match its checksum"
+        FileFormatError, match=r"me/small from the hub: .*lexical.pixnar does not match its checksum"
     ) as caught:
         Index.from_hub("me/small")
-    up["bm25.pixnar"] = sound
+    up["lexical.pixnar"] = sound
     shutil.rmtree(re.search("or delete (.*), to download it anew", told(caught))[1])  # type: ignore[index]
     Index.from_hub("me/small")
-    path = mine.folder / "bm25.pixnar"
+    path = mine.folder / "lexical.pixnar"
     path.write_bytes(path.read_bytes()[:-1] + b"\x01")
     with pytest.raises(FileFormatError, match="does not match its checksum"):
         mine.push_to_hub("me/small", token=TOKEN)

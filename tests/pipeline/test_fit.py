@@ -235,7 +235,7 @@ def test_what_is_shipped_is_what_dev_wants(tmp_path: Path, corpus: Path, encoder
     index.verify()
     fusions = index.manifest["fusions"].values()
     weights = {name for fusion in fusions if fusion for name in fusion["weights"]}
-    files = {"dense": "vectors.pixnar", "text": "text.pixnar", "bm25": "bm25.pixnar"}
+    files = {"dense": "vectors.pixnar", "text": "text.pixnar"}
     shipped = {name for name, file in files.items() if (tmp_path / "index" / file).exists()}
     assert shipped == (files.keys() if margin == 0 else weights & files.keys())
     worth = report.facts.get("worth", {})

@@ -125,7 +125,7 @@ def test_clover_differs_from_phrases_in_its_vocabulary(home: Path) -> None:
         for name, value in values.items()
         if to_dict(CLOVER)[section][name] != value
     }
-    fused = {("fuse", name) for name in ("dense", "text_vectors", "bm25")}
+    fused = {("fuse", name) for name in ("dense", "text_vectors")}
     beside = {("lexical", "docids"), ("lexical", "text"), ("shortlist", "learn"), ("serve", "spelling"), *fused}
     assert changed == {("vocab", "kind"), ("model", "pieces"), ("scoring", "copy"), *beside}
     arguments = ("--steps", "4", "--encoder", home / "encoder", "--cache", home / "cache", "--set", "train.batch=16")
