@@ -22,6 +22,7 @@ from pixnar.scoring import ScoreRule
 from pixnar.search import SlotScores
 from pixnar.search.ranker import BM25, DENSE, TEXT, Candidates, Query, Ranker
 
+Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 GRID: dict[str, tuple[dict[str, object], ...]] = {
@@ -153,8 +154,6 @@ def ranked(tables: Sequence[Candidates], fusion: Fusion, k: int = 100) -> list[l
         out.append([table.doc_ids[i] for i in best(scores, k)])
     return out
 
-
-Ints = NDArray[np.int64]
 
 OPTIONAL = (DENSE, TEXT, BM25)
 """Sources with a file of their own, which an index may do without; in the order in which that is tried."""
