@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -107,6 +108,11 @@ def build(
         if given and kind not in kinds:
             raise typer.BadParameter(f"{option} means nothing with --kind {kind}: leave it out")
     check_ray(ray, workers, ray_address)
+    if kind is VocabularyKind.phrase:
+        memory = _memory(max_memory) if max_memory else None
+        options = BuildOptions(
+            size, min_count, max_words, weighted, punctuation.value, threads, memory, None if ray else scratch
+        )
     vocabulary: TargetVocabulary
     skipped = Skipped()
     with show_progress() as progress:
@@ -116,15 +122,6 @@ def build(
             from pixnar.distributed.cluster import connected
             from pixnar.distributed.vocab import build_vocabulary
 
-            options = BuildOptions(
-                size,
-                min_count,
-                max_words,
-                weighted,
-                punctuation.value,
-                threads,
-                _memory(max_memory) if max_memory else None,
-            )
             with connected(workers, ray_address) as executor:
                 vocabulary = build_vocabulary(
                     sources,
@@ -136,18 +133,7 @@ def build(
                     progress=progress,
                 )
         elif kind is VocabularyKind.phrase:
-            vocabulary = Vocabulary.build(
-                texts,
-                size,
-                min_count=min_count,
-                max_words=max_words,
-                weighted=weighted,
-                punctuation=punctuation.value,
-                threads=threads,
-                max_memory=_memory(max_memory) if max_memory else None,
-                scratch=scratch,
-                progress=progress,
-            )
+            vocabulary = Vocabulary.build(texts, **asdict(options), progress=progress)
         elif kind is VocabularyKind.wordpiece:
             if tokenizer is None:
                 raise typer.BadParameter("--kind wordpiece needs --tokenizer NAME")

@@ -19,6 +19,8 @@ from pixnar.base.progress import Progress
 from pixnar.corpus.reader import Corpus, Source
 from pixnar.corpus.records import BadRow, Batch, DocidRow, Qrel, Query
 
+T = TypeVar("T")
+
 DEV = "dev"
 _LEAST_NAMES = 3  # of a document that gives one away
 _FEWEST = 50  # queries below which nothing can be selected
@@ -89,8 +91,6 @@ def _one_batch(rows: list) -> Iterator[Batch]:  # type: ignore[type-arg]
     bad: list[BadRow] = []
     yield Batch(str(Path("held-out names")), range(1, len(rows) + 1), rows, bad)
 
-
-T = TypeVar("T")
 
 MOST_EDITS = 1000
 _KEYBOARD = ("1234567890", "qwertyuiop", "asdfghjkl", "zxcvbnm")  # each row lies half a key to the right of the last

@@ -25,6 +25,8 @@ from pixnar.model.process_group import ProcessGroup
 from pixnar.recipe import Recipe, from_dict, to_dict
 from pixnar.scoring import ScoreRule
 
+Floats = NDArray[np.float32]
+
 
 @dataclass
 class Report:
@@ -58,9 +60,6 @@ class FitContext:
     def model_path(self) -> Path:
         """Where the trained model goes: into the index, or only into the work folder."""
         return (self.folder if self.recipe.serve.keep_model else self.work) / MODEL
-
-
-Floats = NDArray[np.float32]
 
 
 def start_rule(recipe: Recipe) -> ScoreRule:

@@ -44,6 +44,8 @@ from pixnar.train.data import TrainingData, TrainingInputs
 from pixnar.train.log import plot
 from pixnar.train.loop import Trained, pick_device, train
 
+Floats = NDArray[np.float32]
+
 _TEXTS = 600.0  # short texts that a core encodes a second, with MiniLM's 11 million weights beside its embeddings
 _WEIGHTS = 11e6
 _SOLVED = 6e7  # rows that a core adds up a second while solving, 384 numbers each
@@ -129,8 +131,6 @@ def tune_encoder(
         encoder.save(draft)
     shutil.rmtree(work, ignore_errors=True)
 
-
-Floats = NDArray[np.float32]
 
 CONTRAST = "contrast"  # folder of the fine-tuned encoder
 _CONTRAST_STEP = 1.0  # seconds on a core, of MiniLM and short texts …

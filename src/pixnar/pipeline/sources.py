@@ -33,6 +33,8 @@ from pixnar.table import DocidTable
 from pixnar.train.data import TrainingData, TrainingInputs
 from pixnar.vocab import normalize
 
+Ints = NDArray[np.int64]
+
 _TEXT_WORDS, _TEXT_PIECES = 80, 128  # of a vector: the sentence encoders at hand were trained on 128 word pieces
 
 
@@ -144,8 +146,6 @@ def unused(fusions: Mapping[str, Mapping[str, Any] | None]) -> list[str]:
 WORTH = 20_000  # texts from which on int8 saves more time than measuring it takes
 _QUERIES, _NAMED, _OTHERS = 400, 2000, 2000  # of the sample: queries, docids of what they look for, other docids
 _LEAST = 20  # queries of a sample that says anything
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

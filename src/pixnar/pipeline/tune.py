@@ -21,6 +21,7 @@ from pixnar.scoring import ScoreRule
 from pixnar.search import SlotScores
 from pixnar.search.ranker import Candidates, Query, Ranker
 
+Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 GRID: dict[str, tuple[dict[str, object], ...]] = {
@@ -152,8 +153,6 @@ def ranked(tables: Sequence[Candidates], fusion: Fusion, k: int = 100) -> list[l
         out.append([table.doc_ids[i] for i in chosen])
     return out
 
-
-Ints = NDArray[np.int64]
 
 OPTIONAL = (DENSE, TEXT)
 """Sources with a file of their own, which an index may do without; in the order in which that is tried."""

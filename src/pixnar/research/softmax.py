@@ -15,6 +15,7 @@ from pixnar.runtime import HeadRows
 from pixnar.runtime.formats import stride_of
 from pixnar.runtime.shortlist import Shortlist
 
+Ids = NDArray[np.uint32]
 Floats = NDArray[np.float32]
 Top = list[tuple[NDArray[np.uint32], Floats]]  # of each slot: tokens, best first, and their logits
 _CHUNK = 65_536
@@ -169,7 +170,6 @@ class _Decoded:
         return decoded if self._turn is None else decoded @ self._turn
 
 
-Ids = NDArray[np.uint32]
 _AT_ONCE = 32  # states that are scored in one pass over the rows
 
 

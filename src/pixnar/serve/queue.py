@@ -16,6 +16,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+Job = TypeVar("Job")
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -40,7 +42,6 @@ class RefusedError(Exception):
         self.status, self.line, self.retry_after = status, line, retry_after
 
 
-Job = TypeVar("Job")
 _PATIENCE = 2.0  # without a limit, the longest expected wait in multiples of the time of a query without load
 _ALWAYS = 2  # requests that may wait for each worker, however slow it is at the moment
 _MEMORY = 0.05  # weight of the newest time in the running mean
