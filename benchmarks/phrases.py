@@ -21,7 +21,7 @@ from pixnar.benchmarks.field import corrected
 from pixnar.base.storage import atomic_write
 from pixnar.evaluation.latency import environment
 from pixnar.recipe import Recipe
-from pixnar.research.reproduce import Plan, reproduce
+from pixnar.research.reproduce import StudyPlan, reproduce
 from pixnar.research.reproduce.vocabularies import COMPOSED, PIECES, SLOTS
 
 TABLES = ("phrases", "table3", "table4")
@@ -157,7 +157,7 @@ def main(
     names = [name.strip() for name in tables.split(",") if name.strip()]
     for corpus in corpora:
         name = Path(corpus).name
-        plan = Plan(
+        plan = StudyPlan(
             corpus=corpus, out=out / name, steps=steps, split=split, queries=queries, size=size, timed=timed,
             threads=1, settings=tuple(settings or ()), cache=cache, encoder=encoder or Recipe().model.encoder,
         )  # fmt: skip

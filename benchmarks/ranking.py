@@ -47,7 +47,7 @@ from pixnar.pipeline.tune import CrossValidation, RuleTuner, docid_mrr, folds
 from pixnar.recipe import Recipe, Train
 from pixnar.recipe import ShortlistSettings as ShortlistWish
 from pixnar.scoring import PAPER_RULE, Priors, ScoreRule
-from pixnar.search.ranker import Query, Ranker
+from pixnar.search.ranker import PreparedQuery, Ranker
 from pixnar.table import build_table
 from pixnar.train.data import TrainingData
 from pixnar.train.loop import train
@@ -110,7 +110,7 @@ class _Bench:
         }
         return model.eval(), facts
 
-    def queries(self, model: Nar, ranker: Ranker) -> list[Query]:
+    def queries(self, model: Nar, ranker: Ranker) -> list[PreparedQuery]:
         return ranker.queries(self.dev.texts, x_of(model, self.dev.texts, self.pooled), self.pooled)
 
     def by_docids(self, model: Nar, rules: Rules, shortlist: Any = None) -> Ranked:
@@ -237,7 +237,7 @@ def _corpus(
     return rows, facts
 
 
-def _decoded(ranker: Ranker, queries: Sequence[Query]) -> Ranked:
+def _decoded(ranker: Ranker, queries: Sequence[PreparedQuery]) -> Ranked:
     return ranker.spread(lambda scores: [hit.doc_id for hit in ranker.decode(scores, 100)], ranker.slot_scores(queries))
 
 
@@ -245,7 +245,7 @@ def _changed(rules: Rules, **changes: Any) -> Rules:
     return [rule.with_(**changes) for rule in rules]
 
 
-def _with(ranker: Ranker, shortlist: Any, bench: _Bench, model: Nar) -> list[Query]:
+def _with(ranker: Ranker, shortlist: Any, bench: _Bench, model: Nar) -> list[PreparedQuery]:
     ranker.shortlist = shortlist
     return bench.queries(model, ranker)
 

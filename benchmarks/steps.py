@@ -50,7 +50,7 @@ from pixnar.pipeline.run import default_cache
 from pixnar.pipeline.shortlist import make_shortlist
 from pixnar.recipe import Recipe, ShortlistSettings
 from pixnar.scoring import COMPOSED_RULE, Priors, ScoreRule
-from pixnar.search.ranker import Query, Ranker
+from pixnar.search.ranker import PreparedQuery, Ranker
 from pixnar.table import DocidTable, build_table
 from pixnar.train.data import TrainingData
 from pixnar.train.loop import train
@@ -173,12 +173,12 @@ class _Bench:
         """The encoder's vectors of the dev queries."""
         return self.vectors[""]
 
-    def queries(self, model: Nar, ranker: Ranker, live: bool = False, form: str = "") -> list[Query]:
+    def queries(self, model: Nar, ranker: Ranker, live: bool = False, form: str = "") -> list[PreparedQuery]:
         """The dev queries, as they are or with a typo."""
         texts, pooled = self.asked[form], self.vectors[form]
         return ranker.queries(texts, x_of(model.eval(), texts, None if live else pooled), pooled)
 
-    def ranked(self, ranker: Ranker, queries: Sequence[Query]) -> list[list[str]]:
+    def ranked(self, ranker: Ranker, queries: Sequence[PreparedQuery]) -> list[list[str]]:
         """The best documents of each query."""
         return ranker.spread(lambda s: [hit.doc_id for hit in ranker.decode(s, 100)], ranker.slot_scores(queries))
 

@@ -12,7 +12,7 @@ from pixnar.base.errors import PixnarError
 from pixnar.base.storage import read_container
 from pixnar.corpus import Document, Qrel, Query
 from pixnar.index import Index
-from pixnar.pipeline import Report, fit
+from pixnar.pipeline import FitReport, fit
 from pixnar.recipe import Recipe, override
 from tests.helpers.fit_corpora import WORDS, settings
 from tests.helpers.text_corpora import passages, write_text_only
@@ -24,7 +24,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_encoder(tmp_path_factory.mktemp("encoder"), texts=WORDS)
 
 
-def made(corpus: Path, output: Path, wish: list[str], said: list[str]) -> Report:
+def made(corpus: Path, output: Path, wish: list[str], said: list[str]) -> FitReport:
     cache = output.parent / "cache"
     return fit(corpus, output, override(Recipe(), wish), cache=cache, threads=1, say=said.append, keep_work=True)
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pixnar.evaluation.measures import mrr_at
-from pixnar.fusion.fuse import Candidates, Fusion, choose
+from pixnar.fusion.fuse import Fusion, ScoreTable, choose
 
 Relevant = list[set[int]]
 
 
 def planted(
     weights: dict[str, float], noise: int = 1, n: int = 60, size: int = 30
-) -> tuple[list[Candidates], Relevant]:
+) -> tuple[list[ScoreTable], Relevant]:
     """The relevant document of each query is the best by a weighted sum of columns; other columns are noise."""
     random = np.random.default_rng(7)
     tables, relevant = [], []
@@ -28,19 +28,19 @@ def planted(
         columns = {name: random.normal(size=size).astype(np.float32) for name in weights}
         total = sum((weight * columns[name] for name, weight in weights.items()), np.zeros(size))
         columns |= {f"noise {i}": random.normal(size=size).astype(np.float32) for i in range(noise)}
-        tables.append(Candidates(documents, columns))
+        tables.append(ScoreTable(documents, columns))
         relevant.append({int(documents[total.argmax()])})
     return tables, relevant
 
 
-def rank(fusion: Fusion, table: Candidates) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def rank(fusion: Fusion, table: ScoreTable) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Documents and scores, best first; among equals the lower document."""
     scores = fusion.scores({name: table.columns[name] for name in fusion.weights})
     order = np.lexsort((table.documents, -scores))
     return table.documents[order].astype(np.int64), scores[order]
 
 
-def mrr(fusion: Fusion, tables: list[Candidates], relevant: Relevant) -> float:
+def mrr(fusion: Fusion, tables: list[ScoreTable], relevant: Relevant) -> float:
     return mrr_at([rank(fusion, table)[0].tolist() for table in tables], relevant)
 
 
@@ -54,7 +54,7 @@ def test_scores_by_hand() -> None:
 
 
 def test_ranks_break_ties_by_document() -> None:
-    table = Candidates(
+    table = ScoreTable(
         np.array([9, 4, 7, 1]), {"a": np.array([1, 2, 1, 0], np.float32), "unused": np.zeros(4, np.float32)}
     )
     documents, scores = rank(Fusion({"a": 2.0}), table)
@@ -73,7 +73,7 @@ def test_finds_the_planted_combination() -> None:
 
 def test_scales_make_weights_compare() -> None:
     tables, relevant = planted({"a": 1.0, "b": 0.5}, noise=0)
-    big = [Candidates(table.documents, {**table.columns, "b": 1000 * table.columns["b"] + 7}) for table in tables]
+    big = [ScoreTable(table.documents, {**table.columns, "b": 1000 * table.columns["b"] + 7}) for table in tables]
     fusion, same = choose(big, relevant), choose(tables, relevant)
     assert fusion.weights == pytest.approx(same.weights)
     assert fusion.scales["b"] == pytest.approx(1000 * same.scales["b"])
@@ -95,7 +95,7 @@ def test_no_source_alone_is_better(
     rows: list[tuple[list[int], list[int], list[int], int, set[int]]],
 ) -> None:
     tables = [
-        Candidates(np.array(documents[:n]), {"a": np.array(a[:n], np.float32), "b": np.array(b[:n], np.float32)})
+        ScoreTable(np.array(documents[:n]), {"a": np.array(a[:n], np.float32), "b": np.array(b[:n], np.float32)})
         for documents, a, b, n, _ in rows
     ]
     relevant = [wanted for *_, wanted in rows]
@@ -115,8 +115,8 @@ def test_same_answer_every_time() -> None:
 
 
 def test_queries_without_candidates_found_nothing() -> None:
-    empty = Candidates(np.zeros(0, np.int64), {"a": np.zeros(0, np.float32)})
-    full = Candidates(np.array([3, 4, 5]), {"a": np.array([-np.inf, 0.5, 1.0], np.float32)})
+    empty = ScoreTable(np.zeros(0, np.int64), {"a": np.zeros(0, np.float32)})
+    full = ScoreTable(np.array([3, 4, 5]), {"a": np.array([-np.inf, 0.5, 1.0], np.float32)})
     assert mrr(choose([empty, full], [{3}, {5}]), [empty, full], [{3}, {5}]) == 0.5
     assert choose([empty], [{3}]).weights == {"a": 1.0}
 
@@ -146,7 +146,7 @@ def test_takes_seconds() -> None:
     random = np.random.default_rng(0)
     values = random.normal(size=(500, 5, 300)).astype(np.float32)
     values[:, :, 0] += 2  # the relevant one
-    tables = [Candidates(np.arange(300), columns_of(row)) for row in values]
+    tables = [ScoreTable(np.arange(300), columns_of(row)) for row in values]
     begin = time.process_time()
     fusion = choose(tables, [{0}] * 500)
     assert time.process_time() - begin < 10

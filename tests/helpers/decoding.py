@@ -14,7 +14,7 @@ from pixnar.runtime import DocidFactors
 from pixnar.search import Decoder, SlotScores
 from pixnar.search.decoder import Engine
 from pixnar.search.hits import Order, Tokens
-from pixnar.search.reference import Query
+from pixnar.search.reference import SlowQuery
 from pixnar.table import DocidTable
 from pixnar.table.overlay import table_of
 from tests.helpers.search_strategies import (
@@ -30,14 +30,14 @@ EVERY = 10**6
 Row = tuple[Hashable, float, Any]  # what was found, its score, and the rest of the hit
 
 
-def sparse(query: Query) -> SlotScores:
+def sparse(query: SlowQuery) -> SlotScores:
     return SlotScores.sparse(
         [(np.array(list(slot), np.int64), np.array(list(slot.values()), np.float32)) for slot in query.slots],
         np.array(query.ends, np.float32),
     )
 
 
-def dense(query: Query) -> SlotScores:
+def dense(query: SlowQuery) -> SlotScores:
     scores = np.full((len(query.slots), VOCAB_SIZE), -np.inf, np.float32)
     for row, slot in zip(scores, query.slots, strict=True):
         for v, score in slot.items():
@@ -45,7 +45,7 @@ def dense(query: Query) -> SlotScores:
     return SlotScores.dense(scores, np.array(query.ends, np.float32))
 
 
-def decoder_for(table: DocidTable, query: Query, scaling: DocidFactors | None = None) -> Decoder:
+def decoder_for(table: DocidTable, query: SlowQuery, scaling: DocidFactors | None = None) -> Decoder:
     strict = all(floor == -math.inf for floor in query.floor)
     floor = None if strict else np.array(query.floor, np.float32)
     return Decoder(table, slots=len(query.slots), floor=floor, factors=scaling)

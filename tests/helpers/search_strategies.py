@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pixnar.runtime import DocidFactors, HeadRows
 from pixnar.search.hits import Order, Tokens
-from pixnar.search.reference import Query
+from pixnar.search.reference import SlowQuery
 
 VOCAB_SIZE = 12
 # The order of UTF-8 is neither that of UTF-16 (～, 😀) nor that of an alphabet (Z, a, é); one id begins another.
@@ -74,7 +74,7 @@ def tables() -> st.SearchStrategy[Names]:
 
 
 @st.composite
-def queries(draw: st.DrawFn, vocab_size: int = VOCAB_SIZE, slots: int | None = None, *, wild: bool = True) -> Query:
+def queries(draw: st.DrawFn, vocab_size: int = VOCAB_SIZE, slots: int | None = None, *, wild: bool = True) -> SlowQuery:
     """A query of 1 to 6 slots. If not `wild`, all scores lie on the grid."""
     s = draw(st.sampled_from([3, 4, 2, 6, 1, 5])) if slots is None else slots
     floors = draw(st.sampled_from(["strict", "finite", "mixed"]))
@@ -86,7 +86,7 @@ def queries(draw: st.DrawFn, vocab_size: int = VOCAB_SIZE, slots: int | None = N
     ]
     everything = st.just(set(range(vocab_size)))
     members = st.sampled_from([everything, everything, st.sets(st.integers(0, vocab_size - 1))]).flatmap(lambda x: x)
-    return Query(
+    return SlowQuery(
         slots=[{v: _number(draw, wild) for v in sorted(draw(members))} for _ in range(s)],
         ends=[_number(draw, wild) for _ in range(s)],
         floor=floor,

@@ -19,7 +19,7 @@ from pixnar.corpus import DocidRow, Document, write_corpus
 from pixnar.fusion.vectors import DocidVectors
 from pixnar.index import Index
 from pixnar.model.nar import Nar
-from pixnar.pipeline import Report, fit
+from pixnar.pipeline import FitReport, fit
 from pixnar.pipeline.context import start_rule
 from pixnar.pipeline.run import default_cache
 from pixnar.pipeline.tune import docid_mrr, with_rule
@@ -46,7 +46,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def made(corpus: Path, output: Path, wish: list[str], **how: Any) -> Report:
+def made(corpus: Path, output: Path, wish: list[str], **how: Any) -> FitReport:
     return fit(corpus, output, override(Recipe(), wish), cache=output.parent / "cache", threads=1, **how)
 
 

@@ -12,8 +12,8 @@ from pixnar.corpus import open_corpus
 from pixnar.evaluation.queries import read_queries
 from pixnar.model.encoder import Encoder
 from pixnar.model.features import FeatureCache
-from pixnar.pipeline import Report, fit, model_stage, sources
-from pixnar.pipeline.sources import Sample, choose_precision
+from pixnar.pipeline import FitReport, fit, model_stage, sources
+from pixnar.pipeline.sources import PrecisionSample, choose_precision
 from pixnar.recipe import Recipe, override
 from pixnar.runtime.encoder_folder import FP32, INT8
 from pixnar.train.data import read_inputs
@@ -33,7 +33,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def made(corpus: Path, output: Path, encoder: Path, **changes: object) -> Report:
+def made(corpus: Path, output: Path, encoder: Path, **changes: object) -> FitReport:
     wish = override(Recipe(), settings(encoder, **changes))
     return fit(corpus, output, wish, cache=output.parent / "cache", threads=1)
 
@@ -59,7 +59,7 @@ def test_auto_takes_int8_where_it_costs_little(
 ) -> None:
     figures = {FP32: 0.5, INT8: int8}
     monkeypatch.setattr(sources, "WORTH", 0)
-    monkeypatch.setattr(Sample, "mrr", lambda self, features: figures[features.precision])
+    monkeypatch.setattr(PrecisionSample, "mrr", lambda self, features: figures[features.precision])
     facts, (line,) = chosen(corpus, encoder, tmp_path)
     assert facts == {"precision": precision, "mrr10": figures, "queries": 40, "docids": 160}
     assert line.startswith(f"vectors: encoder in {precision}; dense MRR@10 0.5000 in fp32 and {int8:.4f} in int8")
@@ -81,7 +81,7 @@ def test_a_sample_is_measured_both_ways(
 def test_siblings_do_not_find_themselves(corpus: Path) -> None:
     source = open_corpus(corpus)
     names = read_inputs(source)
-    sample = Sample.draw(names, read_queries(source, "none"))
+    sample = PrecisionSample.draw(names, read_queries(source, "none"))
     assert sample.queries
     assert not set(sample.queries) & set(sample.docids)
     assert all(sample.relevant)
@@ -100,11 +100,11 @@ def test_without_queries_and_siblings_fp32(encoder: Path, tmp_path: Path, monkey
 def test_where_int8_is_not_possible(
     corpus: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(self: Sample, features: FeatureCache) -> float:
+    def fails(self: PrecisionSample, features: FeatureCache) -> float:
         raise PixnarError("no onnx")
 
     monkeypatch.setattr(sources, "WORTH", 0)
-    monkeypatch.setattr(Sample, "mrr", fails)
+    monkeypatch.setattr(PrecisionSample, "mrr", fails)
     facts, (line,) = chosen(corpus, encoder, tmp_path)
     assert facts == {"precision": FP32}
     assert "no onnx" in line
@@ -128,7 +128,7 @@ def test_a_resumed_fit_keeps_its_choice(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sources, "WORTH", 0)
-    monkeypatch.setattr(Sample, "mrr", lambda self, features: 0.5)
+    monkeypatch.setattr(PrecisionSample, "mrr", lambda self, features: 0.5)
     with monkeypatch.context() as patch:
         patch.setattr(model_stage, "train", interrupted)
         with pytest.raises(KeyboardInterrupt):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pixnar.search import Decoded, Decoder, SlotScores
 from pixnar.search.decoder import Engine
 from pixnar.search.hits import Order, Tokens
-from pixnar.search.reference import Query, beam, best_docids, best_documents
+from pixnar.search.reference import SlowQuery, beam, best_docids, best_documents
 from pixnar.table import DocidTable
 from tests.helpers.decoding import (
     AGGREGATES,
@@ -69,7 +69,7 @@ def states(docids: Names, data: st.DataObject) -> Iterator[tuple[DocidTable, Nam
     yield table, docids
 
 
-def check_docids(docids: Names, query: Query, how: Settings, data: st.DataObject, *, exactly: bool) -> None:
+def check_docids(docids: Names, query: SlowQuery, how: Settings, data: st.DataObject, *, exactly: bool) -> None:
     decoder = None
     scaling = data.draw(factors(len(query.slots)), label="factors")
     same = expected(how, scaling)
@@ -83,11 +83,11 @@ def check_docids(docids: Names, query: Query, how: Settings, data: st.DataObject
                 assert_exact(found)
 
 
-def lifted(query: Query, data: st.DataObject) -> Query:
+def lifted(query: SlowQuery, data: st.DataObject) -> SlowQuery:
     """The same query, or one with sums around zero, or above: factors turn the order of negative scores around."""
     by = data.draw(st.sampled_from([0.0, 1.5, 8.0]), label="lift")
     slots = [{v: score + by for v, score in slot.items()} for slot in query.slots]
-    return Query(slots, [end + by for end in query.ends], [floor + by for floor in query.floor])
+    return SlowQuery(slots, [end + by for end in query.ends], [floor + by for floor in query.floor])
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -104,7 +104,7 @@ tame = st.floats(-100, 100, width=32)
 
 
 @st.composite
-def tame_queries(draw: st.DrawFn) -> Query:
+def tame_queries(draw: st.DrawFn) -> SlowQuery:
     """Queries whose sums are not exact, but not far off either."""
     query = draw(queries(wild=False))
     return query._replace(slots=[{v: draw(tame) for v in slot} for slot in query.slots])
@@ -112,7 +112,7 @@ def tame_queries(draw: st.DrawFn) -> Query:
 
 @some
 @given(tables(), tame_queries(), settings_of_decoding("assigned"), st.data())
-def test_assigned_docids_with_inexact_sums(docids: Names, query: Query, how: Settings, data: st.DataObject) -> None:
+def test_assigned_docids_with_inexact_sums(docids: Names, query: SlowQuery, how: Settings, data: st.DataObject) -> None:
     check_docids(docids, query, how, data, exactly=False)
 
 
@@ -138,9 +138,9 @@ def test_documents_equal_the_reference(order: Order, data: st.DataObject) -> Non
                 assert_exact(found)
 
 
-def without_floors(query: Query) -> Query:
+def without_floors(query: SlowQuery) -> SlowQuery:
     """The same query where what it does not name, and the end, score nothing."""
-    return Query(query.slots, [0.0] * len(query.ends), [0.0] * VOCAB_SIZE)
+    return SlowQuery(query.slots, [0.0] * len(query.ends), [0.0] * VOCAB_SIZE)
 
 
 @settings(max_examples=400)
@@ -204,7 +204,9 @@ def test_adding_up_is_not_for_everything() -> None:
 
 @some
 @given(tables(), queries(), settings_of_decoding("slots", "any"), st.integers(1, 12), st.data())
-def test_beam_equals_the_reference(docids: Names, query: Query, how: Settings, width: int, data: st.DataObject) -> None:
+def test_beam_equals_the_reference(
+    docids: Names, query: SlowQuery, how: Settings, width: int, data: st.DataObject
+) -> None:
     decoder = None
     scaling = data.draw(factors(len(query.slots)), label="factors")
     same = expected(how, scaling)
@@ -240,7 +242,7 @@ def check_within_limit(found: Any, rows: list[Row], every: list[Row], k: int, *,
 @some
 @given(tables(), queries(wild=False), settings_of_decoding(), st.integers(1, 60), st.data())
 def test_a_work_limit_is_honest_about_docids(
-    docids: Names, query: Query, how: Settings, limit: int, data: st.DataObject
+    docids: Names, query: SlowQuery, how: Settings, limit: int, data: st.DataObject
 ) -> None:
     query = lifted(query, data)
     scaling = data.draw(factors(len(query.slots)), label="factors")
@@ -255,7 +257,7 @@ def test_a_work_limit_is_honest_about_docids(
 @some
 @given(tables(), queries(), settings_of_decoding("slots", "any"), st.integers(1, 60), st.data())
 def test_a_work_limit_is_honest_whatever_the_scores(
-    docids: Names, query: Query, how: Settings, limit: int, data: st.DataObject
+    docids: Names, query: SlowQuery, how: Settings, limit: int, data: st.DataObject
 ) -> None:
     scaling = data.draw(factors(len(query.slots)), label="factors")
     decoder = decoder_for(DocidTable.in_memory(docids, VOCAB_SIZE), query, scaling)
@@ -275,7 +277,7 @@ def test_factors_of_thousands_of_docids(order: Order, lift: float) -> None:
         docids.setdefault(tuple(rng.choices(range(VOCAB_SIZE), k=rng.randint(1, 7))), set()).add(rng.choice(DOCUMENTS))
     grid = [lift - quarters / 4 for quarters in range(16)]
     slots = [{v: rng.choice(grid) for v in rng.sample(range(VOCAB_SIZE), 9)} for _ in range(4)]
-    query = Query(slots, [rng.choice(grid) for _ in range(4)], [lift - 5.0] * VOCAB_SIZE)
+    query = SlowQuery(slots, [rng.choice(grid) for _ in range(4)], [lift - 5.0] * VOCAB_SIZE)
     for seed, wide in enumerate((0.5, 8.0)):
         scaling = some_factors(seed, wide, 4)
         decoder = decoder_for(DocidTable.in_memory(docids, VOCAB_SIZE), query, scaling)
@@ -291,7 +293,7 @@ def test_factors_of_thousands_of_docids(order: Order, lift: float) -> None:
 
 def test_bounds_hold_where_base_and_gain_cancel() -> None:
     docids: Names = {(0,): {"a"}, (1, 2): {"b"}, (1, 3): {"c"}, (1, 4): {"d"}}
-    query = Query([{0: -1.0, 1: 1.0}, {2: 1.0, 3: 2.0, 4: 3.0}], [0.0, 0.0], [-1e30] * VOCAB_SIZE)
+    query = SlowQuery([{0: -1.0, 1: 1.0}, {2: 1.0, 3: 2.0, 4: 3.0}], [0.0, 0.0], [-1e30] * VOCAB_SIZE)
     decoder = decoder_for(DocidTable.in_memory(docids, VOCAB_SIZE), query)
     for engine in ENGINES:
         for limit in (1, 2, 3):
@@ -306,7 +308,7 @@ def test_scores_of_very_different_sizes(engine: Engine) -> None:
     docids: Names = {tuple(rng.choices(range(VOCAB_SIZE), k=rng.randint(1, 40))): {f"d{i}"} for i in range(500)}
     floor = [lowest if v % 3 == 0 else -2.0 for v in range(VOCAB_SIZE)]
     slots = [{v: 2.0**20 if t == 0 else 2.0**-4 * v for v in range(0, VOCAB_SIZE, 2)} for t in range(32)]
-    query = Query(slots, [0.0] * 32, floor)
+    query = SlowQuery(slots, [0.0] * 32, floor)
     found = decoder_for(DocidTable.in_memory(docids, VOCAB_SIZE), query).docids(sparse(query), 3, engine=engine)
     assert docid_rows(found.hits) == docid_rows(best_docids(docids, query, 3, order="slots", length_norm=0.0))
 
@@ -314,7 +316,7 @@ def test_scores_of_very_different_sizes(engine: Engine) -> None:
 @some
 @given(tables(), queries(wild=False), settings_of_decoding(), st.sampled_from([1, None, 2, 3]), st.data())
 def test_a_work_limit_is_honest_about_documents(
-    docids: Names, query: Query, how: Settings, top: int | None, data: st.DataObject
+    docids: Names, query: SlowQuery, how: Settings, top: int | None, data: st.DataObject
 ) -> None:
     limit = data.draw(st.integers(1, 60), label="limit")
     query = lifted(query, data)
@@ -331,7 +333,7 @@ def test_a_work_limit_is_honest_about_documents(
 
 @some
 @given(tables(), queries(), settings_of_decoding("slots", "any"), st.integers(1, 12))
-def test_dense_scores_equal_sparse_scores(docids: Names, query: Query, how: Settings, width: int) -> None:
+def test_dense_scores_equal_sparse_scores(docids: Names, query: SlowQuery, how: Settings, width: int) -> None:
     decoder = decoder_for(DocidTable.in_memory(docids, VOCAB_SIZE), query)
     way = ways(how)[0]
     for engine in ENGINES:
@@ -348,7 +350,9 @@ def test_dense_scores_equal_sparse_scores(docids: Names, query: Query, how: Sett
 
 @some
 @given(tables(), queries(wild=False), settings_of_decoding(), st.randoms(use_true_random=False))
-def test_the_largest_of_repeated_scores_counts(docids: Names, query: Query, how: Settings, rng: random.Random) -> None:
+def test_the_largest_of_repeated_scores_counts(
+    docids: Names, query: SlowQuery, how: Settings, rng: random.Random
+) -> None:
     slots = []
     for slot in query.slots:
         pairs = [(v, score - less) for v, score in slot.items() for less in (0.0, *rng.choices([0.0, 0.25, 7.0], k=2))]
@@ -387,7 +391,7 @@ def test_many_threads_decode_at_once(docids: Names, data: st.DataObject) -> None
             assert (docid_rows(hits) if of_docids else document_rows(hits)) == expected_rows
 
 
-TWO = Query([{0: -1.0, 1: -2.0}, {1: -0.5, 2: -0.25}], [0.0, -1.0], [-math.inf] * VOCAB_SIZE)
+TWO = SlowQuery([{0: -1.0, 1: -2.0}, {1: -0.5, 2: -0.25}], [0.0, -1.0], [-math.inf] * VOCAB_SIZE)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pixnar.search.hits import DocidHit, DocumentHit, Order, Tokens
-from pixnar.search.reference import Query, beam, best_docids, best_documents, docid_score
+from pixnar.search.reference import SlowQuery, beam, best_docids, best_documents, docid_score
 from tests.helpers.search_strategies import (
     DOCUMENTS,
     VOCAB_SIZE,
@@ -39,18 +39,18 @@ def found(hits: list[DocidHit]) -> list[tuple[Tokens, float]]:
 
 
 def test_a_token_scores_its_score_or_its_floor_whichever_is_larger() -> None:
-    query = Query([{0: -1.0, 1: -9.0, 2: -INF}], [0.0], [-4.0, -4.0, -4.0, -4.0, -INF])
+    query = SlowQuery([{0: -1.0, 1: -9.0, 2: -INF}], [0.0], [-4.0, -4.0, -4.0, -4.0, -INF])
     assert [query.score(0, v) for v in range(5)] == [-1.0, -4.0, -4.0, -4.0, -INF]
 
 
 def test_without_a_floor_only_tokens_of_the_slot_are_found() -> None:
-    query = Query([{0: -1.0, 2: -INF}], [0.0], STRICT)
+    query = SlowQuery([{0: -1.0, 2: -INF}], [0.0], STRICT)
     assert found(best_docids(named((0,), (1,), (2,)), query, 9)) == [((0,), -1.0)]
 
 
 # A docid
 
-THREE = Query([{1: -1.0}, {2: -0.25}, {3: -0.5}], [-90.0, -3.0, -7.0], STRICT)
+THREE = SlowQuery([{1: -1.0}, {2: -0.25}, {3: -0.5}], [-90.0, -3.0, -7.0], STRICT)
 
 
 def test_a_shorter_docid_has_the_end_score_of_the_next_slot() -> None:
@@ -82,7 +82,7 @@ def test_length_norm_divides_by_a_power_of_the_number_of_terms(
 
 
 def test_length_norm_changes_the_order() -> None:
-    query = Query([{1: -1.0}, {2: -1.0}, {}], [0.0, -1.0, -0.5], STRICT)
+    query = SlowQuery([{1: -1.0}, {2: -1.0}, {}], [0.0, -1.0, -0.5], STRICT)
     docids = named((1,), (1, 2))  # sums -2 of 2 terms and -2.5 of 3
     assert [hit.tokens for hit in best_docids(docids, query, 2)] == [(1,), (1, 2)]
     assert [hit.tokens for hit in best_docids(docids, query, 2, length_norm=1.0)] == [(1, 2), (1,)]
@@ -90,18 +90,18 @@ def test_length_norm_changes_the_order() -> None:
 
 def test_additions_are_made_from_left_to_right() -> None:
     big = 2.0**53  # adding 1 to it is lost
-    query = Query([{0: big, 1: big}, {0: 1.0, 1: -big}, {0: -big, 1: 1.0}], [0.0] * 3, STRICT)
+    query = SlowQuery([{0: big, 1: big}, {0: 1.0, 1: -big}, {0: -big, 1: 1.0}], [0.0] * 3, STRICT)
     assert docid_score((0, 0, 0), query) == 0.0
     assert docid_score((1, 1, 1), query) == 1.0
 
 
 def test_an_impossible_end_is_not_found() -> None:
-    query = Query([{1: 0.0}, {2: 0.0}], [0.0, -INF], STRICT)
+    query = SlowQuery([{1: 0.0}, {2: 0.0}], [0.0, -INF], STRICT)
     assert found(best_docids(named((1,), (1, 2)), query, 9)) == [((1, 2), 0.0)]
 
 
 def test_equal_scores_are_ordered_by_tokens_and_a_prefix_comes_first() -> None:
-    query = Query([dict.fromkeys(range(10), 0.0)] * 2, [0.0, 0.0], STRICT)
+    query = SlowQuery([dict.fromkeys(range(10), 0.0)] * 2, [0.0, 0.0], STRICT)
     docids = named((3, 1, 2), (3, 1), (2, 9), (3,))
     assert [hit.tokens for hit in best_docids(docids, query, 9)] == [(2, 9), (3,), (3, 1), (3, 1, 2)]
     assert [hit.tokens for hit in best_docids(docids, query, 2)] == [(2, 9), (3,)]
@@ -111,7 +111,7 @@ def test_equal_scores_are_ordered_by_tokens_and_a_prefix_comes_first() -> None:
 
 
 def test_any_order_takes_the_best_slot_of_every_token() -> None:
-    query = Query([{1: -1.0, 2: -5.0}, {1: -4.0, 2: -2.0}, {3: -0.5}], [0.0, -8.0, -16.0], STRICT)
+    query = SlowQuery([{1: -1.0, 2: -5.0}, {1: -4.0, 2: -2.0}, {3: -0.5}], [0.0, -8.0, -16.0], STRICT)
     assert docid_score((2, 1), query) == -25.0  # -5 - 4 - 16
     assert docid_score((2, 1), query, order="any") == -19.0  # -2 - 1 - 16
     assert docid_score((3,), query, order="any") == -8.5
@@ -120,14 +120,14 @@ def test_any_order_takes_the_best_slot_of_every_token() -> None:
 
 
 def test_a_token_that_occurs_twice_counts_twice_in_any_order() -> None:
-    query = Query([{1: -1.0}, {1: -4.0}, {}], [0.0, 0.0, -0.5], STRICT)
+    query = SlowQuery([{1: -1.0}, {1: -4.0}, {}], [0.0, 0.0, -0.5], STRICT)
     assert docid_score((1, 1), query, order="any") == -2.5  # twice its best slot
     assert docid_score((1, 1), query, order="assigned") == -5.5  # both of its slots
     assert docid_score((1, 1, 1), query, order="assigned") == -INF  # and there is no third
 
 
 def test_assigned_gives_up_the_best_slot_of_one_token_for_the_sum() -> None:
-    query = Query([{1: -1.0, 2: -2.0}, {1: -1.5, 2: -9.0}, {}], [0.0, 0.0, -8.0], STRICT)
+    query = SlowQuery([{1: -1.0, 2: -2.0}, {1: -1.5, 2: -9.0}, {}], [0.0, 0.0, -8.0], STRICT)
     # both want the first slot: 1 there and 2 second is -10, 2 there and 1 second is -3.5
     assert docid_score((1, 2), query, order="assigned") == -11.5
     assert docid_score((2, 1), query, order="assigned") == -11.5
@@ -135,14 +135,14 @@ def test_assigned_gives_up_the_best_slot_of_one_token_for_the_sum() -> None:
 
 
 def test_assigned_may_use_slots_beyond_the_length_and_the_floor() -> None:
-    query = Query([{}, {}, {1: -1.0}], [0.0, -2.0, 0.0], [-INF, -INF, -6.0])
+    query = SlowQuery([{}, {}, {1: -1.0}], [0.0, -2.0, 0.0], [-INF, -INF, -6.0])
     assert docid_score((1,), query, order="assigned") == -3.0
     assert docid_score((2, 1), query, order="assigned") == -7.0
 
 
 # A document
 
-ONE_SLOT = Query([{0: -1.0, 1: -1.0, 2: -2.0, 3: -3.0, 4: -0.5}], [0.0], STRICT)
+ONE_SLOT = SlowQuery([{0: -1.0, 1: -1.0, 2: -2.0, 3: -3.0, 4: -0.5}], [0.0], STRICT)
 
 
 def test_documents_by_their_best_docid() -> None:
@@ -193,7 +193,7 @@ def test_k_counts_what_passed_the_filter() -> None:
 
 # Beam
 
-FORK = Query([{1: -1.0, 2: -2.0}, {3: -5.0, 4: -1.0}], [0.0, -0.5], STRICT)
+FORK = SlowQuery([{1: -1.0, 2: -2.0}, {3: -5.0, 4: -1.0}], [0.0, -0.5], STRICT)
 
 
 def test_a_narrow_beam_loses_the_best_docid() -> None:
@@ -213,7 +213,7 @@ def test_all_docids_below_a_full_prefix_are_results() -> None:
 
 
 def test_the_beam_holds_the_smaller_of_equal_prefixes_and_none_that_is_impossible() -> None:
-    query = Query([{2: -1.0, 5: -1.0}, {0: 0.0}], [0.0, 0.0], STRICT)
+    query = SlowQuery([{2: -1.0, 5: -1.0}, {0: 0.0}], [0.0, 0.0], STRICT)
     assert found(beam(named((5, 0), (2, 0), (0, 0)), query, 9, 1)) == [((2, 0), -1.0)]
     assert found(beam(named((5, 0), (2, 9)), query, 9, 1)) == []  # (2) leads nowhere
     assert found(beam(named((5, 0), (2, 9)), query, 9, 3)) == [((5, 0), -1.0)]
@@ -226,7 +226,7 @@ def test_filters_do_not_steer_the_beam() -> None:
 
 
 def test_the_beam_is_chosen_by_sums_and_its_results_by_scores() -> None:
-    query = Query([{1: -1.0}, {2: -1.0}, {}], [0.0, -1.0, -0.5], STRICT)  # sums -2 of 2 terms and -2.5 of 3
+    query = SlowQuery([{1: -1.0}, {2: -1.0}, {}], [0.0, -1.0, -0.5], STRICT)  # sums -2 of 2 terms and -2.5 of 3
     assert found(beam(named((1,), (1, 2)), query, 1, 1, length_norm=1.0)) == [((1, 2), -2.5 / 3)]
 
 
@@ -250,7 +250,7 @@ EVERY = 10**6
 
 
 @given(docid_tokens, queries(), norms)
-def test_slots_at_most_assigned_at_most_any(tokens: Tokens, query: Query, norm: float) -> None:
+def test_slots_at_most_assigned_at_most_any(tokens: Tokens, query: SlowQuery, norm: float) -> None:
     slots, assigned, free = (
         docid_score(tokens, query, order=order, length_norm=norm) for order in ("slots", "assigned", "any")
     )
@@ -260,7 +260,7 @@ def test_slots_at_most_assigned_at_most_any(tokens: Tokens, query: Query, norm: 
 @given(
     st.lists(st.integers(0, 3), min_size=1, max_size=5).map(tuple), st.integers(1, 4).flatmap(lambda s: queries(4, s))
 )
-def test_assigned_is_the_best_of_all_injective_maps(tokens: Tokens, query: Query) -> None:
+def test_assigned_is_the_best_of_all_injective_maps(tokens: Tokens, query: SlowQuery) -> None:
     s = len(query.slots)
     m = min(len(tokens), s)
     best = -INF
@@ -273,7 +273,9 @@ def test_assigned_is_the_best_of_all_injective_maps(tokens: Tokens, query: Query
 
 
 @given(docid_tokens, queries(), st.data(), settings_of_decoding())
-def test_a_higher_floor_never_lowers_a_score(tokens: Tokens, query: Query, data: st.DataObject, how: Settings) -> None:
+def test_a_higher_floor_never_lowers_a_score(
+    tokens: Tokens, query: SlowQuery, data: st.DataObject, how: Settings
+) -> None:
     other = data.draw(queries(slots=len(query.slots))).floor
     higher = query._replace(floor=[max(pair) for pair in zip(query.floor, other, strict=True)])
     low, high = (docid_score(tokens, q, order=how.order, length_norm=how.length_norm) for q in (query, higher))
@@ -281,7 +283,7 @@ def test_a_higher_floor_never_lowers_a_score(tokens: Tokens, query: Query, data:
 
 
 @given(tables(), queries(), settings_of_decoding())
-def test_results_are_sorted_and_a_smaller_k_is_a_prefix(docids: Names, query: Query, how: Settings) -> None:
+def test_results_are_sorted_and_a_smaller_k_is_a_prefix(docids: Names, query: SlowQuery, how: Settings) -> None:
     allowed = permits(how.allowed)
     every = best_docids(docids, query, EVERY, order=how.order, length_norm=how.length_norm, allowed=allowed)
     assert [(-hit.score, hit.tokens) for hit in every] == sorted((-hit.score, hit.tokens) for hit in every)
@@ -293,7 +295,7 @@ def test_results_are_sorted_and_a_smaller_k_is_a_prefix(docids: Names, query: Qu
 
 @given(tables(), queries(), settings_of_decoding(), st.sampled_from([1, 2, None]))
 def test_documents_are_sorted_and_a_smaller_k_is_a_prefix(
-    docids: Names, query: Query, how: Settings, top: int | None
+    docids: Names, query: SlowQuery, how: Settings, top: int | None
 ) -> None:
     allowed = permits(how.allowed)
 
@@ -308,7 +310,9 @@ def test_documents_are_sorted_and_a_smaller_k_is_a_prefix(
 
 
 @given(tables(), queries(), settings_of_decoding())
-def test_the_best_docid_of_a_document_is_the_largest_of_its_docids(docids: Names, query: Query, how: Settings) -> None:
+def test_the_best_docid_of_a_document_is_the_largest_of_its_docids(
+    docids: Names, query: SlowQuery, how: Settings
+) -> None:
     hits = best_documents(docids, query, EVERY, order=how.order, length_norm=how.length_norm)
     scores: dict[str, float] = {}
     for tokens, documents in docids.items():
@@ -321,7 +325,7 @@ def test_the_best_docid_of_a_document_is_the_largest_of_its_docids(docids: Names
 
 
 @given(tables(), queries(), settings_of_decoding())
-def test_more_docids_never_lower_a_document(docids: Names, query: Query, how: Settings) -> None:
+def test_more_docids_never_lower_a_document(docids: Names, query: SlowQuery, how: Settings) -> None:
     before: dict[str, float] = {}
     for top in (1, 2, 3, None):
         hits = best_documents(docids, query, EVERY, top=top, order=how.order, length_norm=how.length_norm)
@@ -333,7 +337,7 @@ def test_more_docids_never_lower_a_document(docids: Names, query: Query, how: Se
 
 
 @given(tables(), queries(), settings_of_decoding("slots", "any"))
-def test_a_wide_beam_finds_everything(docids: Names, query: Query, how: Settings) -> None:
+def test_a_wide_beam_finds_everything(docids: Names, query: SlowQuery, how: Settings) -> None:
     order: Order = how.order
     assert order != "assigned"
     allowed = permits(how.allowed)
@@ -343,7 +347,7 @@ def test_a_wide_beam_finds_everything(docids: Names, query: Query, how: Settings
 
 
 @given(tables(), queries(), settings_of_decoding("slots", "any"), st.integers(1, 8))
-def test_a_beam_finds_some_of_everything(docids: Names, query: Query, how: Settings, width: int) -> None:
+def test_a_beam_finds_some_of_everything(docids: Names, query: SlowQuery, how: Settings, width: int) -> None:
     order: Order = how.order
     assert order != "assigned"
     hits = beam(docids, query, EVERY, width, order=order, length_norm=how.length_norm)
@@ -352,7 +356,7 @@ def test_a_beam_finds_some_of_everything(docids: Names, query: Query, how: Setti
 
 
 @given(tables(), queries(), settings_of_decoding())
-def test_to_allow_all_is_no_filter(docids: Names, query: Query, how: Settings) -> None:
+def test_to_allow_all_is_no_filter(docids: Names, query: SlowQuery, how: Settings) -> None:
     everyone = frozenset(DOCUMENTS)
     for best in (best_docids, best_documents):
         free = best(docids, query, how.k, order=how.order, length_norm=how.length_norm)

@@ -119,12 +119,12 @@ def reproduce(
 
     [bold]pixnar reproduce all CORPUS -o tables --budget 60 --split test[/bold]   overnight
     """
-    from pixnar.research.reproduce import TABLES, Plan
+    from pixnar.research.reproduce import TABLES, StudyPlan
     from pixnar.research.reproduce import reproduce as run
 
     names = [name.strip() for name in tables.split(",") if name.strip()]
     names = list(TABLES) if "all" in names else names
-    plan = Plan(
+    plan = StudyPlan(
         corpus=corpus,
         out=output,
         minutes=budget,

@@ -56,7 +56,7 @@ class RayWorkers:
         rows = [asdict(piece) for piece in pieces]
         given = ray.data.from_items(rows, override_num_blocks=min(len(rows), _MOST_BLOCKS))
         made = given.map_batches(
-            _Searcher,
+            _BatchWorker,
             fn_constructor_args=(job, self.threads, ray.remote(num_cpus=0)(_Tries).remote(), RETRIES),
             batch_size=1,
             batch_format="numpy",
@@ -110,7 +110,7 @@ class _Tries:
 
 
 @dataclass
-class _Searcher:
+class _BatchWorker:
     """An actor: it makes pieces. It opens the index with the first, so that a death of opening counts as well."""
 
     job: BatchJob

@@ -35,7 +35,7 @@ from pixnar.search import DocumentHit, Hit, SlotScores
 from pixnar.search.hits import Tokens
 from pixnar.search.options import SearchKeywords, SearchOptions
 from pixnar.search.query import QueryScorer
-from pixnar.search.ranker import Floats, Query, Ranker, Stopwatch
+from pixnar.search.ranker import Floats, PreparedQuery, Ranker, Stopwatch
 from pixnar.search.searcher import named_first
 from pixnar.search.spelling import Neighbour
 from pixnar.table import DocidTable
@@ -240,7 +240,7 @@ class ShardServer:
             ids, tokens = [hit.doc_id for hit in hits], [hit.tokens for hit in hits]
             nowhere = np.full(len(hits), -1, np.int64)
             return ShardCandidates(ids, np.array([hit.score for hit in hits], np.float64), tokens, nowhere, {}, {}, [])
-        query = Query(request.text, _NOTHING, request.pooled, _NO_TOKENS, None)
+        query = PreparedQuery(request.text, _NOTHING, request.pooled, _NO_TOKENS, None)
         candidates = ranker.candidates(query, request.scores, request.k, options, expanded=lambda _: request.expanded)
         numbering, known = candidates.snapshot.numbering, len(self.places)
         own = numbering.units(candidates.numbers)
@@ -307,7 +307,7 @@ class LocalShardServers:
         return [part.lookup(words) for part in self.parts]
 
 
-class _AddedWords:
+class _AddedToParts:
     """The words of docids that were added to any part; parts are asked only about words that the lexicon lacks."""
 
     def __init__(self, parts: ShardServers) -> None:
@@ -340,7 +340,7 @@ class Sharded:
         """`index` is the first part, opened as an index; of its docids nothing is read."""
         self.shards, self.index, self.parts = shards, index, parts
         if index.ranker.speller is not None:
-            speller = index.ranker.speller.with_words(_AddedWords(parts))
+            speller = index.ranker.speller.with_words(_AddedToParts(parts))
             index.searcher.speller = lambda: speller
         self._count = len(shards.parts)
 
@@ -367,7 +367,7 @@ class Sharded:
         prepared = self.index.queries([query], asked.spelling)[0]
         return [detailed.hit._replace(title=detailed.title) for detailed in self.answered(prepared, asked)]
 
-    def answered(self, query: Query, options: SearchOptions, lap: Stopwatch | None = None) -> list[DetailedHit]:
+    def answered(self, query: PreparedQuery, options: SearchOptions, lap: Stopwatch | None = None) -> list[DetailedHit]:
         """The best documents of a query, with details."""
         lap, ranker, k = lap or Stopwatch(), self.index.ranker, options.k
         if options.beam:

@@ -73,7 +73,7 @@ class ColumnWriter:
     """
 
     def __init__(self, keys: Collection[str] | None = None) -> None:
-        self._gathered: dict[str, _Gathered] = {}
+        self._gathered: dict[str, _KeyValues] = {}
         self._keys = keys
 
     def add(self, number: int, metadata: Mapping[str, Any]) -> None:
@@ -81,7 +81,7 @@ class ColumnWriter:
         for key, value in metadata.items():
             column = self._gathered.get(key)
             if column is None:
-                column = self._gathered[key] = _Gathered()
+                column = self._gathered[key] = _KeyValues()
             kind = type(value)
             if kind is str:
                 column.text(number, value[:LONGEST_TEXT])
@@ -192,10 +192,10 @@ class Columns:
 
     def _part(
         self, kind: str, first: int, words: int, values: tuple[str, int, int], docs: tuple[str, int, int] | None = None
-    ) -> _Part:
+    ) -> _ColumnPart:
         if not 0 <= first <= first + words <= len(self._words):
             raise ValueError("words outside the dictionary")
-        return _Part(
+        return _ColumnPart(
             kind, range(first, first + words), self._slice(*values), None if docs is None else self._slice(*docs)
         )
 
@@ -205,7 +205,7 @@ class Columns:
         return self._arrays[name][begin:end]
 
 
-class _Part(NamedTuple):
+class _ColumnPart(NamedTuple):
     kind: str  # "number", "text" or "flag"
     words: range  # where in the store of words the dictionary of a text part is
     values: NDArray[Any]
@@ -215,7 +215,7 @@ class _Part(NamedTuple):
 class Column:
     """All values of one key. Every answer is a fresh mask over n documents."""
 
-    def __init__(self, parts: list[_Part], words: TextBlocks, where: str) -> None:
+    def __init__(self, parts: list[_ColumnPart], words: TextBlocks, where: str) -> None:
         self._parts = parts
         self._words = words
         self._where = where
@@ -248,7 +248,7 @@ class Column:
             found += [bool(value) if part.kind == "flag" else float(value) for value in sorted(ends)]
         return found
 
-    def _equal(self, part: _Part, wanted: Collection[Scalar]) -> Mask:
+    def _equal(self, part: _ColumnPart, wanted: Collection[Scalar]) -> Mask:
         if part.kind == "text":
             places = ((self._place(part, word), word) for word in wanted if isinstance(word, str))
             codes = [
@@ -267,7 +267,7 @@ class Column:
             return _same(part.values, [int(flag) for flag in wanted if isinstance(flag, bool)])
         return _same(part.values, [number for number in wanted if isinstance(number, float)])
 
-    def _beyond(self, part: _Part, order: Order, border: str | float) -> Mask:
+    def _beyond(self, part: _ColumnPart, order: Order, border: str | float) -> Mask:
         if not isinstance(border, str):
             hit: Mask = ORDERS[order](part.values, border)
             return hit
@@ -280,11 +280,11 @@ class Column:
         above: Mask = (part.values >= place) & (part.values < len(part.words))  # the code behind the last means none
         return above
 
-    def _place(self, part: _Part, word: str) -> int:
+    def _place(self, part: _ColumnPart, word: str) -> int:
         """How many words of the dictionary come before this one."""
         return bisect_left(part.words, word_bytes(word), key=self._words.__getitem__)
 
-    def _spread(self, part: _Part, hit: Mask, n: int) -> Mask:
+    def _spread(self, part: _ColumnPart, hit: Mask, n: int) -> Mask:
         if part.docs is None:
             if hit.size != n:
                 raise damaged(self._where, f"a column has {hit.size} values for {n} documents")
@@ -306,7 +306,7 @@ class Column:
         return first
 
 
-class _Gathered:
+class _KeyValues:
     """The values of one key so far: per type the numbers of documents and the values, side by side."""
 
     __slots__ = ("_flags", "_numbers", "_texts", "documents", "nested", "words")
@@ -372,7 +372,7 @@ def _has_nan(values: NDArray[Any]) -> bool:
     return values.dtype.kind == "f" and bool(np.isnan(values).any())
 
 
-def _present(part: _Part) -> Mask:
+def _present(part: _ColumnPart) -> Mask:
     if part.docs is not None:
         return np.ones(part.docs.size, np.bool_)
     if part.kind == "number":

@@ -214,7 +214,7 @@ class _Joined:
         return mask
 
 
-class _Token(NamedTuple):
+class _FilterToken(NamedTuple):
     kind: str  # "text", "quoted", "number", "word", "keyword", "sign", "end"
     value: str  # a keyword in lower case; a text or quoted key without quotes and escapes
     raw: str
@@ -323,7 +323,7 @@ class _Parser:
         remedy = "put it in backquotes if it is a key" if token.kind == "keyword" else _EXAMPLE
         return self._fail(f"{shown(token.raw)} at character {token.at} stands where a key should be", remedy)
 
-    def _value(self, before: _Token, key: str) -> Scalar:
+    def _value(self, before: _FilterToken, key: str) -> Scalar:
         token = self._advance()
         if token.kind == "text":
             return token.value[:LONGEST_TEXT]
@@ -342,10 +342,10 @@ class _Parser:
         return self._fail(f"a value is missing {where}", f"write e.g. {_spelled(key)} {example}")
 
     @property
-    def _token(self) -> _Token:
+    def _token(self) -> _FilterToken:
         return self._tokens[self._next]
 
-    def _advance(self) -> _Token:
+    def _advance(self) -> _FilterToken:
         token = self._token
         self._next += token.kind != "end"
         return token
@@ -355,7 +355,7 @@ class _Parser:
         self._next += took
         return took
 
-    def _split(self) -> list[_Token]:
+    def _split(self) -> list[_FilterToken]:
         tokens = []
         at = 0
         while at < len(self._text):
@@ -368,9 +368,9 @@ class _Parser:
             elif kind == "word" and raw.lower() in _KEYWORDS:
                 kind, value = "keyword", raw.lower()
             if kind != "blank":
-                tokens.append(_Token(kind, value, raw, at + 1))
+                tokens.append(_FilterToken(kind, value, raw, at + 1))
             at = match.end()
-        return [*tokens, _Token("end", "", "", len(self._text.rstrip()) + 1)]
+        return [*tokens, _FilterToken("end", "", "", len(self._text.rstrip()) + 1)]
 
     def _unescaped(self, raw: str, at: int) -> str:
         if "\\" not in raw:

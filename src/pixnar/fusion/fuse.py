@@ -77,7 +77,7 @@ def _top(column: Floats, depth: int) -> Top:
     return Top(units, column[units])
 
 
-class Candidates(NamedTuple):
+class ScoreTable(NamedTuple):
     """The documents that came up for one query, each once, and what each source says of them: NaN or −∞ for nothing."""
 
     documents: NDArray[np.integer]
@@ -144,7 +144,7 @@ def needed_by(fusion: Fusion | None) -> set[str]:
 
 
 def choose(
-    tables: Sequence[Candidates],
+    tables: Sequence[ScoreTable],
     relevant: Sequence[Collection[int]],
     sources: Sequence[str] | None = None,
 ) -> Fusion:
@@ -163,10 +163,10 @@ def choose(
     return Fusion(weights, {name: scales[name] for name in weights})
 
 
-def without_dev(tables: Sequence[Candidates], weights: Mapping[str, float]) -> Fusion:
+def without_dev(tables: Sequence[ScoreTable], weights: Mapping[str, float]) -> Fusion:
     """Given weights, for a corpus without judged queries: only how far scores spread is measured, on any queries.
 
-    >>> tables = [Candidates(np.array([3, 5]), {"words": np.array([4.0, 0.0]), "dense": np.array([0.2, 0.4])})]
+    >>> tables = [ScoreTable(np.array([3, 5]), {"words": np.array([4.0, 0.0]), "dense": np.array([0.2, 0.4])})]
     >>> fusion = without_dev(tables, {"words": 1.0, "dense": 0.5})
     >>> fusion.weights, {name: round(scale, 3) for name, scale in fusion.scales.items()}
     ({'words': 1.0, 'dense': 0.5}, {'words': 2.0, 'dense': 0.1})
@@ -186,7 +186,7 @@ class _Dev:
 
     @classmethod
     def of(
-        cls, tables: Sequence[Candidates], relevant: Sequence[Collection[int]], names: Sequence[str]
+        cls, tables: Sequence[ScoreTable], relevant: Sequence[Collection[int]], names: Sequence[str]
     ) -> tuple[_Dev, dict[str, float]]:
         """Everything scaled to compare, and the scales."""
         shape = len(tables), max(1, *(len(table.documents) for table in tables))

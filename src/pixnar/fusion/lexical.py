@@ -92,7 +92,7 @@ class LexicalIndex:
         """
         n_counted = n_units if n_counted is None else n_counted
         ngrams, shapes = Ngrams(vocabulary, pieces=False), _shapes(vocabulary)
-        found = _Found.of(ngrams, texts, n_units)
+        found = _TermRows.of(ngrams, texts, n_units)
         table, terms = _without_token(found.words, ngrams, shapes)
         others = terms[found.word_rows.terms]
         kept = others >= 0
@@ -181,7 +181,7 @@ class LexicalIndex:
         return made
 
     def _counted(self, texts: list[tuple[int, str]], n_units: int) -> _Counted:
-        found = _Found.of(self._ngrams, texts, n_units)
+        found = _TermRows.of(self._ngrams, texts, n_units)
         has_token = _with_token(found.words, self._ngrams, self.shapes)
         unknown = [None if has else word for word, has in zip(found.words, has_token.tolist(), strict=True)]
         lengths = np.bincount(found.word_rows.units, minlength=n_units)
@@ -244,7 +244,7 @@ class LexicalIndex:
             raise FileFormatError(f"{path} holds no usable lexical index ({error}): build it again") from error
 
 
-class _Found(NamedTuple):
+class _TermRows(NamedTuple):
     """Everything in the texts: rows of tokens, rows of words by their numbers, and the words in that order."""
 
     token_rows: Rows
@@ -252,7 +252,7 @@ class _Found(NamedTuple):
     words: list[str]
 
     @classmethod
-    def of(cls, ngrams: Ngrams, texts: Iterable[tuple[int, str]], n_units: int) -> _Found:
+    def of(cls, ngrams: Ngrams, texts: Iterable[tuple[int, str]], n_units: int) -> _TermRows:
         numbers, token_rows, word_rows = WordNumbers(), [], []
         for units, lines in _batches(texts):
             if not 0 <= units.min() <= units.max() < n_units:
@@ -267,7 +267,7 @@ class _Found(NamedTuple):
 class _Counted(NamedTuple):
     """What stands in some texts, the words among them that have no token (None for the others), and the lengths."""
 
-    found: _Found
+    found: _TermRows
     names: list[str | None]
     lengths: Ints
 

@@ -23,7 +23,7 @@ from pixnar.search import Generated, Hit
 from pixnar.search.explain import explain
 from pixnar.search.options import SearchKeywords, SearchOptions
 from pixnar.search.query import Head, QueryScorer
-from pixnar.search.ranker import Query, Ranker
+from pixnar.search.ranker import PreparedQuery, Ranker
 from pixnar.search.searcher import Searcher
 from pixnar.table import DocidTable
 from pixnar.vocab import normalize
@@ -250,7 +250,7 @@ class Index:
             raise TypeError("search_batch takes a list of queries; for one query use search")
         return self.searcher.search(queries, SearchOptions(k=k, **options))
 
-    def queries(self, texts: Sequence[str], spelling: bool | None = None) -> list[Query]:
+    def queries(self, texts: Sequence[str], spelling: bool | None = None) -> list[PreparedQuery]:
         """Queries ready to be asked: normalised, corrected, encoded, with their shortlists."""
         return self.searcher.prepare(texts, spelling)
 

@@ -30,7 +30,7 @@ from pixnar.pipeline.tune import (
     with_rule,
 )
 from pixnar.scoring import ScoreRule
-from pixnar.search.ranker import Query, Ranker
+from pixnar.search.ranker import PreparedQuery, Ranker
 
 Floats = NDArray[np.float32]
 
@@ -50,7 +50,7 @@ class DevChoices:
         self.fit = fit
 
     def choose(
-        self, ranker: Ranker, queries: Sequence[Query], dev: Queries
+        self, ranker: Ranker, queries: Sequence[PreparedQuery], dev: Queries
     ) -> tuple[ScoreRule, dict[str, dict[str, Any] | None]]:
         """The settings of the score and the weights of every fusion; both chosen on dev where the recipe lets them.
 
@@ -107,7 +107,7 @@ class DevChoices:
             fusions[key] = None if list(fusion.weights) == [DOCID_SCORE] else fusion.to_dict()
         return rule, fusions
 
-    def _fixed(self, ranker: Ranker, queries: Sequence[Query]) -> dict[str, dict[str, Any] | None]:
+    def _fixed(self, ranker: Ranker, queries: Sequence[PreparedQuery]) -> dict[str, dict[str, Any] | None]:
         """Fusions by fixed weights; docids stand in for queries to see how far scores spread."""
         tables = gather(ranker, queries, ranker.depth, self.fit.progress)
         own, everything = _sources(tables[0].columns)
@@ -117,7 +117,9 @@ class DevChoices:
                 fusions[key] = fixed_fusion(tables, {name: _WITHOUT_DEV[name] for name in sources}).to_dict()
         return fusions
 
-    def _lists_of_a_query(self, ranker: Ranker, queries: Sequence[Query], dev: Queries) -> Sequence[Query]:
+    def _lists_of_a_query(
+        self, ranker: Ranker, queries: Sequence[PreparedQuery], dev: Queries
+    ) -> Sequence[PreparedQuery]:
         """Take as many lists a query as dev MRR@10 within 1 % needs; no shortlist where a fifth of V is not enough.
 
         The ranker is changed; the queries come back with their new tokens.
@@ -147,7 +149,12 @@ class DevChoices:
             ranker.shortlist.save(path)
 
     def _compare_with_full(
-        self, ranker: Ranker, queries: Sequence[Query], dev: Queries, tuner: RuleTuner, rules: Sequence[ScoreRule]
+        self,
+        ranker: Ranker,
+        queries: Sequence[PreparedQuery],
+        dev: Queries,
+        tuner: RuleTuner,
+        rules: Sequence[ScoreRule],
     ) -> None:
         """What the shortlist costs: MRR@10 by docids with it and with every token scored, cross-validated."""
         if ranker.shortlist is None or not rules:

@@ -29,7 +29,7 @@ Floats = NDArray[np.float32]
 
 
 @dataclass
-class Report:
+class FitReport:
     """What a fit measured: facts, and dev figures by name."""
 
     facts: dict[str, Any] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class FitContext:
     progress: Progress | None
     say: Callable[[str], None]
     world: ProcessGroup
-    report: Report = field(default_factory=Report)
+    report: FitReport = field(default_factory=FitReport)
     named: bool = False  # whether the docids are made of the text
 
     @property

@@ -34,11 +34,11 @@ from pixnar.model.features import FeatureCache
 from pixnar.model.nar import Nar, scorer_of
 from pixnar.model.process_group import SINGLE, ProcessGroup
 from pixnar.pipeline.choices import DevChoices
-from pixnar.pipeline.context import FitContext, Report, claim, forget, start_rule, x_of
+from pixnar.pipeline.context import FitContext, FitReport, claim, forget, start_rule, x_of
 from pixnar.pipeline.export import ship
 from pixnar.pipeline.model_stage import ModelStage
 from pixnar.pipeline.shortlist import cells_of_docids, examples, learn_vectors, list_tokens, make_shortlist
-from pixnar.pipeline.sources import Sources, decide, unused, write_lexicon
+from pixnar.pipeline.sources import SourceBuilder, decide, unused, write_lexicon
 from pixnar.pipeline.tune import (
     with_rule,
 )
@@ -46,7 +46,7 @@ from pixnar.recipe import Recipe, ShortlistSettings, to_dict
 from pixnar.runtime import QueryEncoder
 from pixnar.runtime.shortlist import Shortlist
 from pixnar.scoring import Priors, ScoreRule
-from pixnar.search.ranker import Query, Ranker
+from pixnar.search.ranker import PreparedQuery, Ranker
 from pixnar.table import DocidTable, build_table
 from pixnar.train.data import TrainingData, read_together
 from pixnar.train.loop import pick_device
@@ -69,7 +69,7 @@ def fit(
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
     world: ProcessGroup = SINGLE,
-) -> Report:
+) -> FitReport:
     """Build an index of a corpus. An interrupted fit goes on where it stopped when called again with the same recipe.
 
     `cache` is where vectors of texts are kept between runs. All processes of a `world` call this with the same
@@ -107,7 +107,7 @@ def default_cache() -> Path:
 class _Fit(FitContext):
     """All stages of a fit, in order."""
 
-    def all(self) -> Report:
+    def all(self) -> FitReport:
         if not (self.model_path / "model.json").exists():
             check_encoder(self.recipe.model.encoder)
         self.hold_out()
@@ -252,14 +252,14 @@ class _Fit(FitContext):
         dev: Queries,
         shortlist: Shortlist | None,
         features: FeatureCache,
-    ) -> tuple[Ranker, list[Query]]:
+    ) -> tuple[Ranker, list[PreparedQuery]]:
         """Everything search needs, written to the index, and the dev queries ready to be asked."""
         write_priors(self.folder / PRIORS, priors, model.log_z.cpu().numpy())
         scorer = scorer_of(model, priors, start_rule(self.recipe))
         ranker = Ranker(table, scorer, Ngrams(data.vocabulary), shortlist)
         ranker.depth, ranker.expansion = self.recipe.fuse.depth, self.recipe.lexical.expansion
         wanted = (self.corpus, data, table, self.folder, self.recipe, self.progress, features)
-        sources = Sources(*wanted, echoes=self.named)
+        sources = SourceBuilder(*wanted, echoes=self.named)
         ranker.lexical, ranker.vectors, ranker.text = sources.lexical(), sources.vectors(), sources.text()
         rows = sum(len(made.matrix) for made in (ranker.vectors, ranker.text) if made is not None)
         ranker.nearest = rows <= self.recipe.fuse.nearest

@@ -105,7 +105,7 @@ def sweep(
     head's, the end token last. `direct` are the sizes to show the exact top-K at; without it, some the lists came to.
     `quality` measures a shortlist (MRR@10, say), `full` is what scoring every token reaches; `cost` takes its time.
     """
-    queries = _Queries(x0, needed, extra, len(rows) - 1)
+    queries = _SweptQueries(x0, needed, extra, len(rows) - 1)
     found: list[Row] = []
     for kind, shortlist in ready:
         row = queries.row(shortlist, kind, len(shortlist.c), shortlist.longest, shortlist.k)
@@ -132,7 +132,7 @@ def _cuts(c: Floats, rows: Any, bias: Any, rs: Sequence[int], ks: Sequence[int])
             yield longest.cut(r, k)
 
 
-class _Queries:
+class _SweptQueries:
     """The queries and what each needs; the end token, always scored, is not counted."""
 
     def __init__(

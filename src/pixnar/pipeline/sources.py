@@ -39,7 +39,7 @@ _TEXT_WORDS, _TEXT_PIECES = 80, 128  # of a vector: the sentence encoders at han
 
 
 @dataclass(frozen=True)
-class Sources:
+class SourceBuilder:
     """Builds what the recipe wants into the folder of an index; what is there already is opened.
 
     All of them count documents by their numbers in the docid table. Documents without docids cannot be found: they have
@@ -149,7 +149,7 @@ _LEAST = 20  # queries of a sample that says anything
 
 
 @dataclass(frozen=True)
-class Sample:
+class PrecisionSample:
     """Queries, docids, and which docid names which document; every query has the documents that it should find."""
 
     queries: list[str]
@@ -160,7 +160,7 @@ class Sample:
     kind: str  # of the queries, in words
 
     @classmethod
-    def draw(cls, names: TrainingInputs, dev: Queries) -> Sample:
+    def draw(cls, names: TrainingInputs, dev: Queries) -> PrecisionSample:
         """Dev queries; without any, docids in search of their siblings. The same corpus gives the same sample."""
         chance = np.random.default_rng(0)
         by_document = np.argsort(names.pair_document, kind="stable")
@@ -224,7 +224,7 @@ def choose_precision(
     if texts < WORTH:
         say(f"vectors: encoder in fp32; int8 is tried from {WORTH:,} texts on, here are {texts:,}")
         return {"precision": FP32}
-    sample = Sample.draw(names, dev)
+    sample = PrecisionSample.draw(names, dev)
     if len(sample.queries) < _LEAST:
         say("vectors: encoder in fp32; too few queries and siblings to measure what int8 would cost")
         return {"precision": FP32}

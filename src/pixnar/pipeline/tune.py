@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from pixnar.base.progress import Progress
 from pixnar.evaluation.measures import mrr_at, reciprocal_ranks, summary
 from pixnar.evaluation.queries import Queries
-from pixnar.fusion.fuse import DENSE, TEXT, Fusion, choose, without_dev
-from pixnar.fusion.fuse import Candidates as Table
+from pixnar.fusion.fuse import DENSE, TEXT, Fusion, ScoreTable, choose, without_dev
 from pixnar.scoring import ScoreRule
 from pixnar.search import SlotScores
-from pixnar.search.ranker import Candidates, Query, Ranker
+from pixnar.search.ranker import Candidates, PreparedQuery, Ranker
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -53,12 +52,12 @@ def with_rule(ranker: Ranker, rule: ScoreRule) -> Ranker:
     return ranker.with_scorer(ranker.scorer.with_rule(rule))
 
 
-def docid_mrr(ranker: Ranker, queries: Sequence[Query], relevant: Sequence[set[str]]) -> float:
+def docid_mrr(ranker: Ranker, queries: Sequence[PreparedQuery], relevant: Sequence[set[str]]) -> float:
     """MRR@10 by docids alone."""
     return float(docid_ranks(ranker, queries, relevant).mean())
 
 
-def docid_ranks(ranker: Ranker, queries: Sequence[Query], relevant: Sequence[set[str]]) -> NDArray[np.float64]:
+def docid_ranks(ranker: Ranker, queries: Sequence[PreparedQuery], relevant: Sequence[set[str]]) -> NDArray[np.float64]:
     """Reciprocal ranks at 10 by docids alone, query by query."""
     found = ranker.spread(lambda scores: [hit.doc_id for hit in ranker.decode(scores, 10)], ranker.slot_scores(queries))
     return reciprocal_ranks(found, relevant, 10)
@@ -68,7 +67,7 @@ class RuleTuner:
     """Chooses the settings of the score by MRR@10 of docids; remembers what every rule reaches, query by query."""
 
     def __init__(
-        self, ranker: Ranker, queries: Sequence[Query], dev: Queries, progress: Progress | None = None
+        self, ranker: Ranker, queries: Sequence[PreparedQuery], dev: Queries, progress: Progress | None = None
     ) -> None:
         self._engine, self._queries, self._dev, self._progress = ranker, queries, dev, progress
         self._ranks: dict[ScoreRule, NDArray[np.float64]] = {}
@@ -109,11 +108,13 @@ class RuleTuner:
         return rule
 
 
-def gather(ranker: Ranker, queries: Sequence[Query], depth: int, progress: Progress | None = None) -> list[Candidates]:
+def gather(
+    ranker: Ranker, queries: Sequence[PreparedQuery], depth: int, progress: Progress | None = None
+) -> list[Candidates]:
     """Candidates of each query with the scores of every source."""
     done = 0
 
-    def one(pair: tuple[Query, SlotScores]) -> Candidates:
+    def one(pair: tuple[PreparedQuery, SlotScores]) -> Candidates:
         nonlocal done
         found = ranker.candidates(*pair, depth)
         done += 1
@@ -127,7 +128,7 @@ def gather(ranker: Ranker, queries: Sequence[Query], depth: int, progress: Progr
 def tune_fusion(tables: Sequence[Candidates], dev: Queries, sources: Sequence[str], units: dict[str, int]) -> Fusion:
     """Weights of the sources, chosen on dev."""
     made = [
-        Table(
+        ScoreTable(
             np.array([units.get(doc_id, -1) for doc_id in table.doc_ids]),
             {name: table.columns[name] for name in sources},
         )
@@ -140,7 +141,9 @@ def tune_fusion(tables: Sequence[Candidates], dev: Queries, sources: Sequence[st
 def fixed_fusion(tables: Sequence[Candidates], weights: dict[str, float]) -> Fusion:
     """The sources by given weights; the candidates say only how far their scores spread."""
     made = [
-        Table(np.arange(len(table)), {name: table.columns[name] for name in weights}) for table in tables if len(table)
+        ScoreTable(np.arange(len(table)), {name: table.columns[name] for name in weights})
+        for table in tables
+        if len(table)
     ]
     return without_dev(made, weights)
 
@@ -194,7 +197,7 @@ class CrossValidation:
     def __init__(
         self,
         ranker: Ranker,
-        queries: Sequence[Query],
+        queries: Sequence[PreparedQuery],
         dev: Queries,
         rules: Sequence[ScoreRule],
         known: Mapping[ScoreRule, Sequence[Candidates]],

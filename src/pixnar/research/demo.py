@@ -30,7 +30,7 @@ from pixnar.vocab import Vocabulary, inspect
 _MEASURED = 20.0  # seconds of finished work from which on the machine's pace is known
 
 
-class Stage(NamedTuple):
+class DemoStage(NamedTuple):
     """A part of the demo: the seconds it takes on two cores, and those that no machine changes, since a clock ends it.
 
     `opens` are names of progress that only this stage reports: where one is met, the stage has begun.
@@ -45,7 +45,8 @@ class Stage(NamedTuple):
 class Clock:
     """Counts stages; `left` seconds follow from what each is expected to take and how fast this machine has been.
 
-    >>> clock = Clock([Stage("corpus", 1), Stage("training", 20, 60, opens=("training",)), Stage("examples", 1)])
+    >>> stages = [DemoStage("corpus", 1), DemoStage("training", 20, 60, opens=("training",)), DemoStage("examples", 1)]
+    >>> clock = Clock(stages)
     >>> clock.begin("corpus"), clock.words()
     ('1 of 3  corpus', 'about a minute')
     >>> clock.met("training: loss 2.5"), clock.begin("examples"), clock.words()
@@ -53,7 +54,7 @@ class Clock:
     """
 
     def __init__(
-        self, stages: Iterable[Stage], *, there: Iterable[str] = (), now: Callable[[], float] = time.monotonic
+        self, stages: Iterable[DemoStage], *, there: Iterable[str] = (), now: Callable[[], float] = time.monotonic
     ) -> None:
         """`there` names the stages whose work an earlier run did."""
         done = set(there)
@@ -316,17 +317,17 @@ def command() -> str:
     return str(own.relative_to(here)) if own.is_relative_to(here) else str(own)
 
 
-def _stages() -> list[Stage]:
+def _stages() -> list[DemoStage]:
     """What each takes on two cores; the shortlist ends by the clock."""
     return [
-        Stage(_CORPUS, 3),
-        Stage(_PHRASES, 3),
-        Stage(_TRAINING, 130),
-        Stage(_SHORTLIST, 5, 18, opens=("shortlist",)),
-        Stage(_CHOICES, 60, opens=("choosing the score on dev",)),
-        Stage(_BASELINES, 45),
-        Stage(_EVALUATION, 45),
-        Stage(_EXAMPLES, 1),
+        DemoStage(_CORPUS, 3),
+        DemoStage(_PHRASES, 3),
+        DemoStage(_TRAINING, 130),
+        DemoStage(_SHORTLIST, 5, 18, opens=("shortlist",)),
+        DemoStage(_CHOICES, 60, opens=("choosing the score on dev",)),
+        DemoStage(_BASELINES, 45),
+        DemoStage(_EVALUATION, 45),
+        DemoStage(_EXAMPLES, 1),
     ]
 
 

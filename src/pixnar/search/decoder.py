@@ -30,7 +30,7 @@ Rows = NDArray[np.uint32]
 Numbers = NDArray[np.int64]
 
 
-class _Found(NamedTuple):
+class _NativeAnswer(NamedTuple):
     """What the native side answers."""
 
     segments: Rows
@@ -72,7 +72,7 @@ class Decoded(Generic[Hit]):
     rows and nodes were looked at.
     """
 
-    def __init__(self, found: _Found, hits: Callable[[], Iterator[Hit]], snapshot: Snapshot) -> None:
+    def __init__(self, found: _NativeAnswer, hits: Callable[[], Iterator[Hit]], snapshot: Snapshot) -> None:
         """Made by a `Decoder`."""
         self._found, self.snapshot = found, snapshot
         self.documents: Numbers = found.documents.astype(np.int64)  # their numbers in the snapshot
@@ -103,7 +103,9 @@ class Decoded(Generic[Hit]):
 class DocumentSearch:
     """A search for documents by one query in one state of a table; made by a `Decoder`."""
 
-    def __init__(self, snapshot: Snapshot, allowed: Bits | None, run: Callable[[int, Bits | None], _Found]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, allowed: Bits | None, run: Callable[[int, Bits | None], _NativeAnswer]
+    ) -> None:
         self.snapshot, self._allowed, self._run = snapshot, allowed, run
 
     def best(self, k: int) -> Decoded[DocumentHit]:
@@ -284,7 +286,7 @@ class Decoder:
         k: int,
         options: _DecodeOptions,
         allowed: NDArray[np.uint64] | None,
-    ) -> _Found:
+    ) -> _NativeAnswer:
         if scores.slots != self._slots:
             raise ValueError(f"the query has {scores.slots} slots, the decoder {self._slots}")
         size = self._size
@@ -299,7 +301,7 @@ class Decoder:
             )
         if k < 0 or options.work_limit < 0:
             raise ValueError(f"k = {k}, work_limit = {options.work_limit}: neither can be negative")
-        return _Found(
+        return _NativeAnswer(
             *space.decode(
                 self._floor,
                 scores.tokens,

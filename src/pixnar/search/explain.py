@@ -11,7 +11,7 @@ from pixnar.fusion.fuse import DOCIDS
 from pixnar.fusion.postings import best
 from pixnar.search import Hit
 from pixnar.search.options import SearchOptions
-from pixnar.search.ranker import Candidates, Query, Ranker, Stopwatch
+from pixnar.search.ranker import Candidates, PreparedQuery, Ranker, Stopwatch
 from pixnar.search.score_breakdown import ScoreBreakdown, alone, contributions
 from pixnar.search.searcher import Searcher
 
@@ -54,7 +54,7 @@ def explain(searcher: Searcher, text: str, options: SearchOptions) -> dict[str, 
 
 
 def _hits(
-    searcher: Searcher, query: Query, hits: list[Hit], found: Candidates | None, sums: ScoreBreakdown
+    searcher: Searcher, query: PreparedQuery, hits: list[Hit], found: Candidates | None, sums: ScoreBreakdown
 ) -> list[dict[str, Any]]:
     """Each hit with its docids and what its score is made of; after a beam, which finds no candidates, docids alone.
 
@@ -88,7 +88,7 @@ def _hits(
     return told
 
 
-def _clusters(ranker: Ranker, query: Query) -> list[dict[str, Any]]:
+def _clusters(ranker: Ranker, query: PreparedQuery) -> list[dict[str, Any]]:
     """The clusters whose lists make the shortlist, nearest first, and what their lists begin with."""
     shortlist, vocabulary = ranker.shortlist, ranker.table.vocabulary
     if shortlist is None:

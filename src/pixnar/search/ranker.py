@@ -41,7 +41,7 @@ Ints = NDArray[np.int64]
 _AT_ONCE = 16  # items of each thread
 
 
-class Query(NamedTuple):
+class PreparedQuery(NamedTuple):
     """A query on its way: normalised text, slot vectors, pooled vector, own n-grams, shortlist.
 
     `original` is the normalised text as it was asked, if its spelling was corrected; else it is empty.
@@ -232,14 +232,14 @@ class Ranker:
         """The same, scoring every token."""
         return replace(self, shortlist=None, made=self.decoder)
 
-    def queries(self, texts: Sequence[str], x: Floats, pooled: Floats) -> list[Query]:
+    def queries(self, texts: Sequence[str], x: Floats, pooled: Floats) -> list[PreparedQuery]:
         """Queries from normalised texts and what the model says of them."""
         rows = zip(texts, x, pooled, strict=True)
         return self.listed(
-            [Query(text, vectors, one, np.sort(self.ngrams.of(text)), None) for text, vectors, one in rows]
+            [PreparedQuery(text, vectors, one, np.sort(self.ngrams.of(text)), None) for text, vectors, one in rows]
         )
 
-    def listed(self, queries: Sequence[Query]) -> list[Query]:
+    def listed(self, queries: Sequence[PreparedQuery]) -> list[PreparedQuery]:
         """The same queries with the tokens that the shortlist of this engine gives them."""
         if self.shortlist is None:
             return [query._replace(tokens=None) for query in queries]
@@ -250,7 +250,7 @@ class Ranker:
             reason = str(error).partition("\n")[0]
             raise FileFormatError(f"the shortlist is damaged ({reason}): build the index again") from error
 
-    def slot_scores(self, queries: Sequence[Query]) -> Iterable[SlotScores]:
+    def slot_scores(self, queries: Sequence[PreparedQuery]) -> Iterable[SlotScores]:
         """What decoding takes, query by query."""
         x = np.stack([query.x for query in queries]) if queries else np.zeros((0, 1, 1), np.float32)
         lists = None if self.shortlist is None else [query.tokens for query in queries if query.tokens is not None]
@@ -302,7 +302,7 @@ class Ranker:
         bits = {doc_id: snapshot.allowed([doc_id], options.forbid, options.where) for doc_id in allowed}
         return {doc_id for doc_id, mask in bits.items() if mask is None or mask.any()}
 
-    def expanded(self, query: Query) -> Expanded | None:
+    def expanded(self, query: PreparedQuery) -> Expanded | None:
         """What the model expects in a good document, if that is asked for."""
         weights = None if self.fusion is None else self.fusion.weights
         if self.lexical is None or not self.expansion or (weights is not None and EXPANSION not in weights):
@@ -311,12 +311,12 @@ class Ranker:
 
     def candidates(
         self,
-        query: Query,
+        query: PreparedQuery,
         scores: SlotScores,
         depth: int,
         options: SearchOptions = ANYTHING,
         lap: Stopwatch | None = None,
-        expanded: Callable[[Query], Expanded | None] | None = None,
+        expanded: Callable[[PreparedQuery], Expanded | None] | None = None,
     ) -> Candidates:
         """The `depth` best documents of the decoder and of each source, all of them with the scores of every source.
 
@@ -345,19 +345,19 @@ class Ranker:
         lap("sources")
         return Candidates(numbers[order], columns, decoded, order, tops)
 
-    def search(self, queries: Sequence[Query], options: SearchOptions = ANYTHING) -> list[list[DocumentHit]]:
+    def search(self, queries: Sequence[PreparedQuery], options: SearchOptions = ANYTHING) -> list[list[DocumentHit]]:
         """The best documents of each query, with the best docid of each."""
         if isinstance(self.scorer.head, HeadRows):  # the core scores without the interpreter: a thread does it all
             return self.spread(lambda query: self.ranked(query, self.scored(query), options), queries)
         pairs = zip(queries, self.slot_scores(queries), strict=True)
         return self.spread(lambda pair: self.ranked(pair[0], pair[1], options), pairs)
 
-    def scored(self, query: Query) -> SlotScores:
+    def scored(self, query: PreparedQuery) -> SlotScores:
         """What decoding takes, for one query."""
         return self.scorer.one(query.x, query.own, query.tokens)
 
     def ranked(
-        self, query: Query, scores: SlotScores, options: SearchOptions = ANYTHING, lap: Stopwatch | None = None
+        self, query: PreparedQuery, scores: SlotScores, options: SearchOptions = ANYTHING, lap: Stopwatch | None = None
     ) -> list[DocumentHit]:
         """The best documents of a query, by all that is fused."""
         lap, k = lap or Stopwatch(), options.k

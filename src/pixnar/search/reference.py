@@ -12,7 +12,7 @@ Factor = Callable[[Tokens], float]  # of a docid, by its tokens
 Docids = Mapping[Tokens, Collection[str]]  # tokens of a docid -> ids of the documents it names, at least one
 
 
-class Query(NamedTuple):
+class SlowQuery(NamedTuple):
     """What a query gives every slot. Slots count from 0 here and from 1 in docs/decoding.md."""
 
     slots: list[dict[int, float]]  # token -> score
@@ -29,11 +29,11 @@ class Query(NamedTuple):
 
 
 def docid_score(
-    tokens: Tokens, query: Query, *, order: Order = "slots", length_norm: float = 0.0, factor: Factor | None = None
+    tokens: Tokens, query: SlowQuery, *, order: Order = "slots", length_norm: float = 0.0, factor: Factor | None = None
 ) -> float:
     """The score of a docid; -inf says that it is not found. Without `factor`, all factors are 1.
 
-    >>> query = Query(slots=[{7: -1.0}, {8: -2.0}, {}], ends=[0.0, -5.0, -0.5], floor=[-math.inf] * 9)
+    >>> query = SlowQuery(slots=[{7: -1.0}, {8: -2.0}, {}], ends=[0.0, -5.0, -0.5], floor=[-math.inf] * 9)
     >>> docid_score((7, 8), query), docid_score((7,), query), docid_score((8, 7), query)
     (-3.5, -6.0, -inf)
     >>> docid_score((8, 7), query, order="any")
@@ -55,7 +55,7 @@ def docid_score(
 
 def best_docids(
     docids: Docids,
-    query: Query,
+    query: SlowQuery,
     k: int,
     *,
     order: Order = "slots",
@@ -75,7 +75,7 @@ def best_docids(
 
 def best_documents(
     docids: Docids,
-    query: Query,
+    query: SlowQuery,
     k: int,
     *,
     top: int | None = 1,
@@ -99,7 +99,7 @@ def best_documents(
 
 def beam(
     docids: Docids,
-    query: Query,
+    query: SlowQuery,
     k: int,
     width: int,
     *,
@@ -124,7 +124,7 @@ def beam(
     return best_docids(reached, query, k, order=order, length_norm=length_norm, factor=factor, allowed=allowed)
 
 
-def _best_assignment(tokens: Tokens, query: Query) -> float:
+def _best_assignment(tokens: Tokens, query: SlowQuery) -> float:
     """The largest sum when no two tokens take the same slot.
 
     Rounding never turns a larger sum into a smaller one, so this is exactly the largest of the sums, each added from

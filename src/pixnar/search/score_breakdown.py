@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pixnar.fusion.fuse import DOCIDS
 from pixnar.search import Decoded, DocidHit, SlotScores
 from pixnar.search.options import SearchOptions
-from pixnar.search.ranker import Candidates, Query, Ranker
+from pixnar.search.ranker import Candidates, PreparedQuery, Ranker
 
 Floats = NDArray[np.float32]
 Tokens = tuple[int, ...]
@@ -32,7 +32,7 @@ class ScoreBreakdown:
     def __init__(
         self,
         ranker: Ranker,
-        query: Query,
+        query: PreparedQuery,
         scores: SlotScores,
         options: SearchOptions,
         ids: NDArray[np.int64],

@@ -13,7 +13,7 @@ from pixnar.runtime import CachedEncoder, QueryEncoder, TextEncoder
 from pixnar.search.hits import DocumentHit, Hit
 from pixnar.search.options import ANYTHING, SearchOptions
 from pixnar.search.query import SlotScores
-from pixnar.search.ranker import Query, Ranker, Stopwatch
+from pixnar.search.ranker import PreparedQuery, Ranker, Stopwatch
 from pixnar.search.spelling import LEXICON, Speller
 from pixnar.vocab import normalize
 
@@ -40,7 +40,7 @@ class Searcher:
         texts: Sequence[str],
         spelling: bool | Sequence[bool | None] | None = None,
         lap: Stopwatch | None = None,
-    ) -> list[Query]:
+    ) -> list[PreparedQuery]:
         """Queries ready to be answered: normalised, corrected, encoded, with their shortlists.
 
         `spelling` says whether they, or each of them, are corrected.
@@ -67,7 +67,7 @@ class Searcher:
         return queries
 
     def answer(
-        self, query: Query, options: SearchOptions = ANYTHING, lap: Stopwatch | None = None
+        self, query: PreparedQuery, options: SearchOptions = ANYTHING, lap: Stopwatch | None = None
     ) -> tuple[SlotScores, list[Hit]]:
         """The hits of one prepared query, and the scores it was decoded by."""
         lap = lap or Stopwatch()
@@ -98,7 +98,7 @@ class Searcher:
                 "or fit again with serve.spelling=auto"
             )
 
-    def hits(self, query: Query, rows: list[DocumentHit], options: SearchOptions) -> list[Hit]:
+    def hits(self, query: PreparedQuery, rows: list[DocumentHit], options: SearchOptions) -> list[Hit]:
         """Ranked documents as hits: those that the query names first, those below the threshold left out."""
         table = self.ranker.table
         tokens, doc_ids = table.look_up(query.text)

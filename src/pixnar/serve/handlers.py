@@ -18,7 +18,7 @@ from pixnar.index import Index
 from pixnar.search import Hit
 from pixnar.search.explain import explain
 from pixnar.search.options import SearchOptions
-from pixnar.search.ranker import Query, Stopwatch
+from pixnar.search.ranker import PreparedQuery, Stopwatch
 from pixnar.serve.queue import Limits, RefusedError
 from pixnar.serve.schemas import Addition, Named
 from pixnar.table import DocidTable
@@ -96,7 +96,7 @@ def unanswerable(index: Index, jobs: Sequence[Job]) -> dict[int, PixnarError]:
     return errors
 
 
-def _answer(index: Index, job: Job, query: Query | None, lap: Stopwatch) -> bytes | Exception:
+def _answer(index: Index, job: Job, query: PreparedQuery | None, lap: Stopwatch) -> bytes | Exception:
     """The JSON result of a job; without a prepared `query` it is explained, and the explanation has its timings."""
     try:
         if query is None:

@@ -30,7 +30,7 @@ class Sample(NamedTuple):
     documents: list[str]
 
 
-class Inspection(NamedTuple):
+class TableInspection(NamedTuple):
     """Figures of one table; docids, pairs by length and bytes as it was built, documents and pairs as they are now."""
 
     path: str
@@ -48,7 +48,7 @@ class Inspection(NamedTuple):
     samples: list[Sample]
 
 
-def inspect(table: DocidTable, *, slots: Sequence[int] = SLOTS, top: int = 0) -> Inspection:
+def inspect(table: DocidTable, *, slots: Sequence[int] = SLOTS, top: int = 0) -> TableInspection:
     """Collect the figures of a table, with `top` docids from all over it."""
     lengths = table.lengths
     docids = sum(count for _, count in lengths)
@@ -58,7 +58,7 @@ def inspect(table: DocidTable, *, slots: Sequence[int] = SLOTS, top: int = 0) ->
         if below < 0.99 * docids:
             p99 = tokens
         below += count
-    return Inspection(
+    return TableInspection(
         path=str(table.path or ""),
         docids=docids,
         pairs=table.pairs,
@@ -75,7 +75,7 @@ def inspect(table: DocidTable, *, slots: Sequence[int] = SLOTS, top: int = 0) ->
     )
 
 
-def render(found: Inspection) -> RenderableType:
+def render(found: TableInspection) -> RenderableType:
     """The figures for a terminal."""
     facts = Table(show_header=False, box=None, pad_edge=False)
     facts.add_row("docids", f"{found.docids:,}" + (" before the changes" if found.added or found.removed else ""))
@@ -109,12 +109,12 @@ def render(found: Inspection) -> RenderableType:
     return Group(*parts)
 
 
-def show(found: Inspection) -> None:
+def show(found: TableInspection) -> None:
     """Print the figures to standard output."""
     Console(highlight=False, soft_wrap=True).print(render(found))
 
 
-def as_json(found: Inspection) -> dict[str, Any]:
+def as_json(found: TableInspection) -> dict[str, Any]:
     """The figures for a file."""
     return found._asdict() | {"samples": [sample._asdict() for sample in found.samples]}
 

@@ -18,7 +18,7 @@ _COLORS = ("on blue", "on dark_green", "on dark_magenta", "on grey37", "on dark_
 _BARS = " ▏▎▍▌▋▊▉█"
 
 
-class Inspection(NamedTuple):
+class VocabularyInspection(NamedTuple):
     """Figures of one vocabulary. Lengths are tokens per docid of the build; None where they are not known."""
 
     kind: str
@@ -33,7 +33,7 @@ class Inspection(NamedTuple):
     top_tokens: list[tuple[str, int]]
 
 
-def inspect(vocabulary: TargetVocabulary, *, top: int = 20) -> Inspection:
+def inspect(vocabulary: TargetVocabulary, *, top: int = 20) -> VocabularyInspection:
     """Collect the figures of `vocabulary`, with the `top` most used tokens and phrases.
 
     >>> from pixnar import Vocabulary
@@ -47,7 +47,7 @@ def inspect(vocabulary: TargetVocabulary, *, top: int = 20) -> Inspection:
     used = [v for v in order if counts[v] > 0]
     lengths = vocabulary.docid_lengths
     known = bool(lengths.any())
-    return Inspection(
+    return VocabularyInspection(
         kind=vocabulary.kind,
         size=len(vocabulary),
         meta=dict(getattr(vocabulary, "meta", {})),
@@ -61,7 +61,7 @@ def inspect(vocabulary: TargetVocabulary, *, top: int = 20) -> Inspection:
     )
 
 
-def render(found: Inspection, vocabulary: TargetVocabulary, samples: Sequence[str]) -> RenderableType:
+def render(found: VocabularyInspection, vocabulary: TargetVocabulary, samples: Sequence[str]) -> RenderableType:
     """The figures as tables and bars for a terminal, with `samples` cut into their tokens."""
     facts = Table(show_header=False, box=None)
     facts.add_row("kind", found.kind)
@@ -97,12 +97,12 @@ def segmentation(vocabulary: TargetVocabulary, text: str) -> Text:
     return out
 
 
-def show(found: Inspection, vocabulary: TargetVocabulary, samples: Sequence[str]) -> None:
+def show(found: VocabularyInspection, vocabulary: TargetVocabulary, samples: Sequence[str]) -> None:
     """Print the figures to standard output."""
     Console(highlight=False).print(render(found, vocabulary, samples))
 
 
-def plot(found: Inspection, path: str | os.PathLike[str]) -> None:
+def plot(found: VocabularyInspection, path: str | os.PathLike[str]) -> None:
     """Draw words per token and tokens per docid side by side and save the picture."""
     try:
         from matplotlib.figure import Figure

@@ -18,7 +18,7 @@ import pytest
 
 from pixnar.base.errors import CorpusError, PixnarError
 from pixnar.distributed.batch import BatchJob, BatchOptions, LocalWorkers, Piece, search_file
-from pixnar.distributed.batch_ray import RayWorkers, _Searcher
+from pixnar.distributed.batch_ray import RayWorkers, _BatchWorker
 from pixnar.distributed.cluster import RayExecutor
 from pixnar.evaluation.queries import read_run
 from pixnar.index import Index
@@ -156,7 +156,7 @@ def test_four_workers_write_the_same(home: Path, expected: bytes, tmp_path: Path
     assert len(set(made.values())) > 1
 
 
-class Deadly(_Searcher):
+class Deadly(_BatchWorker):
     """A worker that opens the index and dies of its piece."""
 
     def made(self, piece: Piece) -> bytes:
@@ -170,7 +170,7 @@ def test_a_piece_that_kills_every_worker_is_given_up(
     home: Path, tmp_path: Path, ray_executor: RayExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pixnar.distributed.batch_ray.RETRIES", 1)
-    monkeypatch.setattr("pixnar.distributed.batch_ray._Searcher", Deadly)
+    monkeypatch.setattr("pixnar.distributed.batch_ray._BatchWorker", Deadly)
     with pytest.raises(PixnarError, match="2 workers died over the same job: give them more memory"):
         search_file(home / "index", home / "queries.jsonl", tmp_path / "run.parquet", workers=RayWorkers(1))
     assert not list(tmp_path.iterdir())

@@ -24,8 +24,8 @@ from pixnar.search import DocumentHit, SlotScores
 from pixnar.search.decoder import Decoder
 from pixnar.search.options import SearchOptions
 from pixnar.search.query import ArrayHead, QueryScorer
-from pixnar.search.ranker import Query, Ranker
-from pixnar.search.reference import Query as Slots
+from pixnar.search.ranker import PreparedQuery, Ranker
+from pixnar.search.reference import SlowQuery as Slots
 from pixnar.table import DocidTable
 from pixnar.table.table import part_of
 from pixnar.vocab import Vocabulary, normalize
@@ -69,7 +69,7 @@ def asked(
     wanted: SearchOptions,
     part: int,
     parts: int,
-    query: Query | None = None,
+    query: PreparedQuery | None = None,
     **more: Any,
 ) -> ShardRequest:
     """What one part is asked: of ids only its own."""
@@ -215,12 +215,12 @@ class World:
         self.table.change(**wish)
         change(self.tables, **wish)
 
-    def query(self, seed: int) -> Query:
+    def query(self, seed: int) -> PreparedQuery:
         rng, numbers = random.Random(seed), np.random.default_rng(seed)
         x = numbers.integers(-2, 3, (1, self.slots + 1, self.width)).astype(np.float32)
         return self.whole.queries([normalize(text_of(rng))], x, x[:, 0])[0]
 
-    def merged(self, query: Query, k: int, wanted: SearchOptions) -> list[DocumentHit]:
+    def merged(self, query: PreparedQuery, k: int, wanted: SearchOptions) -> list[DocumentHit]:
         scores, expanded = self.whole.scored(query), self.whole.expanded(query)
         assert self.whole.fusion is not None
         depth = max(self.whole.depth, k)

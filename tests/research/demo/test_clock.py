@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pixnar.research.demo import Clock, Stage
+from pixnar.research.demo import Clock, DemoStage
 
-STAGES = [Stage("read", 20), Stage("train", 20, 60, opens=("training",)), Stage("ask", 10, opens=("asking",))]
+STAGES = [
+    DemoStage("read", 20),
+    DemoStage("train", 20, 60, opens=("training",)),
+    DemoStage("ask", 10, opens=("asking",)),
+]
 
 
 class Now:

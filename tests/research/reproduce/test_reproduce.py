@@ -15,13 +15,13 @@ from pixnar.corpus import Query as CorpusQuery
 from pixnar.evaluation.measures import mrr_at
 from pixnar.evaluation.queries import read_queries
 from pixnar.index import Index
-from pixnar.research.reproduce import TABLES, Plan, reproduce, study
+from pixnar.research.reproduce import TABLES, StudyPlan, reproduce, study
 from pixnar.research.reproduce.study import Judged, Study
 from pixnar.research.reproduce.systems import FUSED, UNFUSED, as_keywords
 from pixnar.research.reproduce.tokens import ByMethod
 from pixnar.research.reproduce.vocabularies import COMPOSED, PHRASES, PIECES, SHARED, SLOTS
 from pixnar.research.softmax import Full
-from pixnar.search.ranker import Query
+from pixnar.search.ranker import PreparedQuery
 from tests.helpers.fit_corpora import WORDS, write_small
 from tests.helpers.tiny_model import save_encoder
 from tests.helpers.watching import watched
@@ -41,9 +41,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def plan(home: Path, **changes: object) -> Plan:
+def plan(home: Path, **changes: object) -> StudyPlan:
     made = {"steps": 4, "queries": 30, "timed": 4, "size": 1024, "threads": 1}
-    return Plan(
+    return StudyPlan(
         corpus=str(home / "small"), out=home / "out", encoder=str(home / "encoder"), cache=home / "cache",
         settings=SETTINGS, **(made | changes),  # type: ignore[arg-type]
     )  # fmt: skip
@@ -184,7 +184,7 @@ class _Nothing:
         return 0.0
 
 
-def _named(method: ByMethod, query: Query) -> set[int]:
+def _named(method: ByMethod, query: PreparedQuery) -> set[int]:
     return set(method._slot_scores(query).tokens.tolist())
 
 
@@ -203,7 +203,7 @@ def test_nothing_is_made_twice(home: Path, asked: list[tuple[str, bool]], monkey
 
 
 def test_minutes_give_steps_to_all(home: Path, tmp_path: Path) -> None:
-    wish = Plan(**{**plan(home).__dict__, "out": tmp_path, "steps": 0, "minutes": 0.02})
+    wish = StudyPlan(**{**plan(home).__dict__, "out": tmp_path, "steps": 0, "minutes": 0.02})
     said: list[str] = []
     one = Study(wish, say=said.append)
     pieces, phrases = one.word_pieces(), one.phrases(600)
@@ -214,7 +214,7 @@ def test_minutes_give_steps_to_all(home: Path, tmp_path: Path) -> None:
 
 def test_what_is_kept_belongs_to_the_files_as_they_are(tmp_path: Path) -> None:
     write_small(tmp_path / "small", 10, 2)
-    wish = Plan(corpus=str(tmp_path / "small"), out=tmp_path / "out")
+    wish = StudyPlan(corpus=str(tmp_path / "small"), out=tmp_path / "out")
     first, again = (Study(wish).key("a model", ["settings"]) for _ in range(2))
     assert first == again
     assert first.startswith("a-model-")
@@ -256,7 +256,7 @@ def test_figures_know_how_sure_they_are() -> None:
 @pytest.mark.parametrize("setting", ["train.steps=3", "vocab.size=600", "scoring.score=composed", "model.encoder=x"])
 def test_what_tables_are_about_is_not_set(home: Path, tmp_path: Path, setting: str) -> None:
     with pytest.raises(PixnarError, match="is what tables are about"):
-        Study(Plan(corpus=str(home / "small"), out=tmp_path / "x", settings=(setting,)))
+        Study(StudyPlan(corpus=str(home / "small"), out=tmp_path / "x", settings=(setting,)))
     assert not (tmp_path / "x").exists()
 
 
@@ -267,7 +267,7 @@ def test_without_text_or_pairs(home: Path, tmp_path: Path) -> None:
     queries = [CorpusQuery(f"q{i}", f"{WORDS[i]} $x$") for i in range(30)]
     write_corpus(tmp_path / "bare", documents, docids, queries, {"dev": [Qrel(f"q{i}", f"d{i}", 1) for i in range(30)]})
     said: list[str] = []
-    wish = Plan(**{**plan(home).__dict__, "corpus": str(tmp_path / "bare"), "out": tmp_path / "out"})
+    wish = StudyPlan(**{**plan(home).__dict__, "corpus": str(tmp_path / "bare"), "out": tmp_path / "out"})
     reproduce(["table1", "examples"], wish, say=said.append)
     text = (tmp_path / "out" / "table1.md").read_text()
     assert "| BM25, docids, best |" in text

@@ -35,7 +35,7 @@ class Grid:
 
 
 @dataclass
-class Report:
+class StudyReport:
     """What a table says: grids, sentences, pictures, and whatever else a program may want to know."""
 
     name: str

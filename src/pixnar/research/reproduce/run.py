@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from pixnar.base.errors import MissingExtraError, PixnarError
 from pixnar.base.progress import Progress
-from pixnar.research.reproduce.report import Report
-from pixnar.research.reproduce.study import Plan, Study
+from pixnar.research.reproduce.report import StudyReport
+from pixnar.research.reproduce.study import Study, StudyPlan
 from pixnar.research.reproduce.systems import sponsored, table1
 from pixnar.research.reproduce.tokens import examples, table4
 from pixnar.research.reproduce.vocabularies import phrases, table2, table3, table6
@@ -21,7 +21,7 @@ _NEEDED = {
     "faiss": "baselines",
 }
 
-TABLES: dict[str, Callable[[Study], Report]] = {
+TABLES: dict[str, Callable[[Study], StudyReport]] = {
     "table1": table1,
     "table2": table2,
     "table3": table3,
@@ -35,11 +35,11 @@ TABLES: dict[str, Callable[[Study], Report]] = {
 
 def reproduce(
     tables: Sequence[str],
-    plan: Plan,
+    plan: StudyPlan,
     *,
     progress: Progress | None = None,
     say: Callable[[str], None] = print,
-) -> list[Report]:
+) -> list[StudyReport]:
     """Make tables one after the other; each is written as soon as it is done, and what is there is not made again."""
     if not tables:
         raise PixnarError(f"no table is named: choose from {', '.join(TABLES)}, all")

@@ -52,7 +52,7 @@ OWN = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """What a study is about and how far it goes."""
 
     corpus: str
@@ -99,7 +99,7 @@ class Judged:
 class Study:
     """One corpus, one budget; models and figures are kept in ``OUT/work`` and found again by what made them."""
 
-    def __init__(self, plan: Plan, progress: Progress | None = None, say: Callable[[str], None] = print) -> None:
+    def __init__(self, plan: StudyPlan, progress: Progress | None = None, say: Callable[[str], None] = print) -> None:
         self.plan, self.progress, self.say = plan, progress, say
         self.corpus: Corpus = open_corpus(plan.corpus, skip_bad_rows=plan.skip_bad_rows)
         self._state = state_of(self.corpus)

@@ -28,7 +28,7 @@ from pixnar.research.reproduce.report import (
     PAPER_SPONSORED,
     PAPER_TABLE1,
     Grid,
-    Report,
+    StudyReport,
     bars,
     better,
     paper_grid,
@@ -113,7 +113,7 @@ def baselines(
     return made, missing
 
 
-def table1(study: Study) -> Report:
+def table1(study: Study) -> StudyReport:
     """Baselines, CLOVERv2, and PIXNAR with more and more of what this project adds."""
     study.expect(8)
     pieces = study.word_pieces()
@@ -145,7 +145,7 @@ def table1(study: Study) -> Report:
         against = None if row is clover else better(row, clover)
         took = (f"{spent[label][name]:.1f}" for name in ("mean", "p99"))
         grid.rows.append((label, *quality(row, DEFAULT), against, *took, ranks_by[label]))
-    return Report(
+    return StudyReport(
         "table1",
         "Table 1: all systems",
         [
@@ -317,7 +317,7 @@ def _batches(stage: str, rows: Iterator[Row], total: int, progress: Progress | N
 _MEASURES = ("P@100", "P@10", "R@100", "MRR@10")
 
 
-def sponsored(study: Study) -> Report:
+def sponsored(study: Study) -> StudyReport:
     """Query to keyword: every docid is a document of its own, all those of a relevant document are wanted."""
     study.expect(4)
     corpus = as_keywords(study.corpus, seed=study.plan.seed)
@@ -335,7 +335,7 @@ def sponsored(study: Study) -> Report:
         grid.rows.append((label, *quality(row, _MEASURES), None if row is clover else better(row, clover, "P@100")))
     wanted = np.array(ours.relevant)
     most = float(np.minimum(wanted, 100).mean() / 100)
-    return Report(
+    return StudyReport(
         "sponsored",
         "Sponsored search: from a query to keywords",
         [grid, paper_grid("The paper, a billion keywords", ["system", "P@100"], PAPER_SPONSORED)],

@@ -15,7 +15,7 @@ from pixnar.evaluation.queries import read_queries
 from pixnar.index import Index
 from pixnar.pipeline.tune import RuleTuner, with_rule
 from pixnar.recipe.presets import CLOVER, PROBABILITY
-from pixnar.research.reproduce.report import PAPER_TABLE4, Grid, Report, better, paper_grid, quality, scatter
+from pixnar.research.reproduce.report import PAPER_TABLE4, Grid, StudyReport, better, paper_grid, quality, scatter
 from pixnar.research.reproduce.study import Study
 from pixnar.research.softmax import (
     Full,
@@ -31,7 +31,7 @@ from pixnar.research.softmax import (
 from pixnar.scoring import ScoreRule, token_scores
 from pixnar.search import DocumentHit, Hit, SlotScores
 from pixnar.search.hits import Generated
-from pixnar.search.ranker import Query
+from pixnar.search.ranker import PreparedQuery
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +45,7 @@ _BATCH = 32
 _MEASURES = ("MRR@10", "R@100")
 
 
-def table4(study: Study) -> Report:
+def table4(study: Study) -> StudyReport:
     """Quality and latency of every method on one index, by docids alone, with the score that is a softmax.
 
     Without `own_ngrams` of the plan no method is given anything that it did not find itself.
@@ -57,7 +57,7 @@ def table4(study: Study) -> Report:
     index = study.opened(folder, "docids")
     rule = _rule(study, index)
     methods = methods_of(index, [row.docid for row in study.corpus.docids()], seed=study.plan.seed, say=study.say)
-    encoded: dict[str, Query] = {}
+    encoded: dict[str, PreparedQuery] = {}
     rows = {
         method.name: study.judged(
             method.name,
@@ -109,7 +109,7 @@ def table4(study: Study) -> Report:
 
     facts = index.manifest["facts"]
     theirs = ["method", *_MEASURES, "mean ms", "p99 ms"]
-    return Report(
+    return StudyReport(
         "table4",
         "Table 4: ways to a large softmax",
         [grid, paper_grid("The paper, MS MARCO, 5 M tokens, on a GPU", theirs, PAPER_TABLE4)],
@@ -173,7 +173,7 @@ class ByMethod:
         *,
         rule: ScoreRule | None = None,
         own_ngrams: bool = True,
-        encoded: dict[str, Query] | None = None,
+        encoded: dict[str, PreparedQuery] | None = None,
     ) -> None:
         self._index, self._method, self._best, self._own_ngrams = index, method, best, own_ngrams
         self._encoded = {} if encoded is None else encoded
@@ -199,7 +199,7 @@ class ByMethod:
     def _spelled(self, hits: Sequence[DocumentHit]) -> Iterable[tuple[DocumentHit, str]]:
         return zip(hits, self._index.table.spellings([hit.tokens for hit in hits]), strict=True)
 
-    def _slot_scores(self, query: Query) -> SlotScores:
+    def _slot_scores(self, query: PreparedQuery) -> SlotScores:
         """The best tokens of every slot, and the query's own n-grams if they are given, as the decoder takes them."""
         scorer, x = self._engine.scorer, query.x
         own = query.own if self._own_ngrams else query.own[:0]
@@ -285,7 +285,7 @@ _COLORS = ("#cfe3ff", "#ffe0c2")
 _WIDE = 92  # letters of 8 points that fit into half of a picture of 13 inches
 
 
-def examples(study: Study) -> Report:
+def examples(study: Study) -> StudyReport:
     """The best docids of some dev queries by PIXNAR and by CLOVERv2, with the borders of their tokens."""
     study.expect(2)
     pieces, phrases = study.opened(study.word_pieces()), study.opened(study.phrases(study.plan.size))
@@ -312,7 +312,7 @@ def examples(study: Study) -> Report:
         axes.text(_WIDE + 2, 0.9, "CLOVERv2", fontsize=9, color="grey")
 
     told = {text: [[one._asdict() for one in column] for column in columns] for text, columns in made.items()}
-    return Report(
+    return StudyReport(
         "examples",
         "Table 5: docids that are generated, and the tokens they are made of",
         [grid],

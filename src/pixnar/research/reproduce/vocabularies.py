@@ -22,7 +22,7 @@ from pixnar.research.reproduce.report import (
     PAPER_TABLE3,
     PAPER_TABLE6,
     Grid,
-    Report,
+    StudyReport,
     bars,
     better,
     paper_grid,
@@ -184,7 +184,7 @@ def sizes(study: Study) -> dict[int, Path]:
     return {_size(study, path): path for path in made.values()} | {most: largest}
 
 
-def table2(study: Study) -> Report:
+def table2(study: Study) -> StudyReport:
     """Word-pieces, BPE, Unigram and phrases at equal size."""
     study.expect(4)
     rows = {label: study.judged_index(label, path) for label, path in kinds(study).items()}
@@ -197,7 +197,7 @@ def table2(study: Study) -> Report:
     rival = max(
         (row for label, row in rows.items() if label not in ("phrases",)), key=lambda row: row.figures["MRR@10"]
     )
-    return Report(
+    return StudyReport(
         "table2",
         "Table 2: kinds of vocabulary",
         [grid, paper_grid("The paper, MS MARCO, 128 K tokens", ["vocabulary", *DEFAULT], PAPER_TABLE2)],
@@ -215,7 +215,7 @@ def table2(study: Study) -> Report:
     )
 
 
-def table3(study: Study) -> Report:
+def table3(study: Study) -> StudyReport:
     """Phrase vocabularies from small to as large as the corpus allows."""
     study.expect(len(SHARES) + 1)
     study.word_pieces()
@@ -249,7 +249,7 @@ def table3(study: Study) -> Report:
         axes.legend(fontsize=8)
 
     factor = max(rows) / min(rows)
-    return Report(
+    return StudyReport(
         "table3",
         "Table 3: larger phrase vocabularies",
         [grid, paper_grid("The paper, MS MARCO", ["tokens", *DEFAULT], PAPER_TABLE3)],
@@ -272,7 +272,7 @@ def table3(study: Study) -> Report:
     )
 
 
-def table6(study: Study) -> Report:
+def table6(study: Study) -> StudyReport:
     """Tokens per docid by vocabulary, and how many words the docids have that are generated."""
     study.expect(len(SHARES) + 4)
     grid = Grid(["vocabulary", "tokens", "mean tokens per docid", "p99"])
@@ -304,7 +304,7 @@ def table6(study: Study) -> Report:
         axes.set(xlabel="words of a generated docid", ylabel="% of docids", title=study.name)
         axes.legend()
 
-    return Report(
+    return StudyReport(
         "table6",
         "Table 6: how long docids are in tokens, and how long what is generated",
         [grid, lengths, paper_grid("The paper, MS MARCO", ["vocabulary", "mean", "p99"], PAPER_TABLE6)],
@@ -337,7 +337,7 @@ PIECES, PHRASES, SHARED = "word pieces (CLOVERv2)", "phrases", "phrases with row
 SLOTS, COMPOSED = "slot by slot", "composed"
 
 
-def phrases(study: Study) -> Report:
+def phrases(study: Study) -> StudyReport:
     """CLOVERv2 and the largest phrase vocabulary under both scores; the vocabulary is the only change in each."""
     study.expect(5)
     size = study.plan.size
@@ -363,7 +363,7 @@ def phrases(study: Study) -> Report:
         table.rows.append((score, vocabulary, row.facts["vocabulary"], *quality(row, DEFAULT), against))
         spent.rows.append((score, vocabulary, *_shown(costs[score][vocabulary])))
     labelled = {f"{vocabulary}, {score}": row for (score, vocabulary), row in rows.items()}
-    return Report(
+    return StudyReport(
         "phrases",
         "Phrases against word pieces: quality and cost",
         [table, spent],
