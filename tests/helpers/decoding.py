@@ -13,8 +13,8 @@ from pixnar import _native
 from pixnar.runtime import DocidFactors
 from pixnar.search import Decoder, SlotScores
 from pixnar.search.decoder import Engine
-from pixnar.search.hits import Order, Tokens
 from pixnar.search.reference import SlowQuery
+from pixnar.search.types import Order, Tokens
 from pixnar.table import DocidTable
 from pixnar.table.overlay import table_of
 from tests.helpers.search_strategies import (

@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from pixnar.runtime import DocidFactors, HeadRows
-from pixnar.search.hits import Order, Tokens
 from pixnar.search.reference import SlowQuery
+from pixnar.search.types import Order, Tokens
 
 VOCAB_SIZE = 12
 # The order of UTF-8 is neither that of UTF-16 (～, 😀) nor that of an alphabet (Z, a, é); one id begins another.

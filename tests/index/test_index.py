@@ -19,7 +19,7 @@ from pixnar.index import Hit, Index
 from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
 from pixnar.runtime.shortlist import Shortlist
-from pixnar.search.options import SearchOptions
+from pixnar.search.types import SearchOptions
 from pixnar.table import DocidTable
 from pixnar.vocab import normalize
 from tests.helpers.fit_corpora import COUNTRIES, WORDS, settings, write_small

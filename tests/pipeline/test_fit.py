@@ -25,7 +25,7 @@ from pixnar.pipeline.run import default_cache
 from pixnar.pipeline.tune import docid_mrr, with_rule
 from pixnar.recipe import PAPER, Recipe, override
 from pixnar.scoring import PAPER_RULE, ScoreRule
-from pixnar.search.options import SearchOptions
+from pixnar.search.types import SearchOptions
 from pixnar.vocab import normalize
 from tests.helpers.fit_corpora import WORDS, settings, write_small
 from tests.helpers.tiny_model import save_encoder

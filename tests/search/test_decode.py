@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from pixnar.search import Decoded, Decoder, SlotScores
 from pixnar.search.decoder import Engine
-from pixnar.search.hits import Order, Tokens
 from pixnar.search.reference import SlowQuery, beam, best_docids, best_documents
+from pixnar.search.types import Order, Tokens
 from pixnar.table import DocidTable
 from tests.helpers.decoding import (
     AGGREGATES,

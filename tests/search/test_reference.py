@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pixnar.search.hits import DocidHit, DocumentHit, Order, Tokens
 from pixnar.search.reference import SlowQuery, beam, best_docids, best_documents, docid_score
+from pixnar.search.types import DocidHit, DocumentHit, Order, Tokens
 from tests.helpers.search_strategies import (
     DOCUMENTS,
     VOCAB_SIZE,

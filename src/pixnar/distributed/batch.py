@@ -41,7 +41,7 @@ from pixnar.index.files import DOCIDS
 from pixnar.index.manifest import NAME as MANIFEST
 from pixnar.index.manifest import fusion_of, read_manifest
 from pixnar.search import Hit
-from pixnar.search.options import SearchOptions
+from pixnar.search.types import SearchOptions
 from pixnar.table import DocidTable
 from pixnar.table.folder import TableFolder
 

@@ -32,12 +32,11 @@ from pixnar.index.opening import open_ranker
 from pixnar.runtime import HeadRows, QueryEncoder
 from pixnar.scoring import ScoreRule
 from pixnar.search import DocumentHit, Hit, SlotScores
-from pixnar.search.hits import Tokens
-from pixnar.search.options import SearchKeywords, SearchOptions
 from pixnar.search.query import QueryScorer
 from pixnar.search.ranker import Floats, PreparedQuery, Ranker, Stopwatch
 from pixnar.search.searcher import named_first
 from pixnar.search.spelling import Neighbour
+from pixnar.search.types import SearchKeywords, SearchOptions, Tokens
 from pixnar.table import DocidTable
 from pixnar.table.table import part_of
 

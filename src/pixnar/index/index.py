@@ -21,10 +21,10 @@ from pixnar.runtime import HeadRows, QueryEncoder, TextEncoder
 from pixnar.scoring import ScoreRule
 from pixnar.search import Generated, Hit
 from pixnar.search.explain import explain
-from pixnar.search.options import SearchKeywords, SearchOptions
 from pixnar.search.query import Head, QueryScorer
 from pixnar.search.ranker import PreparedQuery, Ranker
 from pixnar.search.searcher import Searcher
+from pixnar.search.types import SearchKeywords, SearchOptions
 from pixnar.table import DocidTable
 from pixnar.vocab import normalize
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pixnar.base.errors import MissingExtraError, PixnarError
-from pixnar.search.hits import Retriever
+from pixnar.search.types import Retriever
 
 try:
     import pandas as pd

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pixnar.search.decoder import Decoded, Decoder
-from pixnar.search.hits import DocidHit, DocumentHit, Generated, Hit, Retriever
 from pixnar.search.query import SlotScores
+from pixnar.search.types import DocidHit, DocumentHit, Generated, Hit, Retriever
 
 __all__ = ["Decoded", "Decoder", "DocidHit", "DocumentHit", "Generated", "Hit", "Retriever", "SlotScores"]

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from pixnar import _native
 from pixnar.documents import Filter
 from pixnar.runtime.factors import DocidFactors
-from pixnar.search.hits import DocidHit, DocumentHit, Order, Tokens
 from pixnar.search.query import SlotScores, as_floats
+from pixnar.search.types import DocidHit, DocumentHit, Order, Tokens
 from pixnar.table import DocidTable
 from pixnar.table.overlay import Bits
 from pixnar.table.snapshot import Snapshot

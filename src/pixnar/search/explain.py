@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from pixnar.fusion.fuse import DOCIDS
 from pixnar.fusion.postings import best
 from pixnar.search import Hit
-from pixnar.search.options import SearchOptions
 from pixnar.search.ranker import Candidates, PreparedQuery, Ranker, Stopwatch
 from pixnar.search.score_breakdown import ScoreBreakdown, alone, contributions
 from pixnar.search.searcher import Searcher
+from pixnar.search.types import SearchOptions
 
 _TOKENS = 8  # of a slot, best first
 _OF_LIST = 5  # of a cluster's list

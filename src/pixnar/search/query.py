@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pixnar.runtime import HeadRows
 from pixnar.scoring import Priors, ScoreRule, composed_scores, end_scores, floors, own_bonus, token_scores
-from pixnar.search.hits import Order
+from pixnar.search.types import Order
 
 
 @dataclass(frozen=True)

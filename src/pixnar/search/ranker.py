@@ -23,11 +23,10 @@ from pixnar.runtime import HeadRows
 from pixnar.runtime.factors import DocidFactors
 from pixnar.search import Decoded, Decoder, DocidHit, DocumentHit, SlotScores
 from pixnar.search.decoder import DocumentSearch
-from pixnar.search.hits import Tokens
 from pixnar.search.live import Encode, Live, LiveSources
-from pixnar.search.options import ANYTHING, SearchOptions
 from pixnar.search.query import ArrayHead, QueryScorer
 from pixnar.search.spelling import Speller
+from pixnar.search.types import ANYTHING, SearchOptions, Tokens
 from pixnar.table import DocidTable
 from pixnar.table.journal import Difference
 from pixnar.table.snapshot import Snapshot

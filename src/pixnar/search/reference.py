@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from pixnar.search.hits import DocidHit, DocumentHit, Order, Tokens
+from pixnar.search.types import DocidHit, DocumentHit, Order, Tokens
 
 Factor = Callable[[Tokens], float]  # of a docid, by its tokens
 Docids = Mapping[Tokens, Collection[str]]  # tokens of a docid -> ids of the documents it names, at least one

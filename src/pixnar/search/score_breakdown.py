@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from pixnar.fusion.fuse import DOCIDS
 from pixnar.search import Decoded, DocidHit, SlotScores
-from pixnar.search.options import SearchOptions
 from pixnar.search.ranker import Candidates, PreparedQuery, Ranker
+from pixnar.search.types import SearchOptions
 
 Floats = NDArray[np.float32]
 Tokens = tuple[int, ...]

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from pixnar.base.errors import PixnarError
 from pixnar.runtime import CachedEncoder, QueryEncoder, TextEncoder
-from pixnar.search.hits import DocumentHit, Hit
-from pixnar.search.options import ANYTHING, SearchOptions
 from pixnar.search.query import SlotScores
 from pixnar.search.ranker import PreparedQuery, Ranker, Stopwatch
 from pixnar.search.spelling import LEXICON, Speller
+from pixnar.search.types import ANYTHING, DocumentHit, Hit, SearchOptions
 from pixnar.vocab import normalize
 
 

@@ -29,7 +29,7 @@ from pixnar.corpus import Corpus
 from pixnar.corpus.queries import neighbours
 from pixnar.fusion.postings import damaged
 from pixnar.fusion.terms import word_pattern, words
-from pixnar.search.hits import Hit, Retriever
+from pixnar.search.types import Hit, Retriever
 
 _KIND, _VERSION = "lexicon", 1
 _BATCH = 20_000  # texts that are normalised together

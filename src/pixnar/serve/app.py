@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 import pixnar
 from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.documents.filters import parse
-from pixnar.search.options import SearchOptions
+from pixnar.search.types import SearchOptions
 from pixnar.serve.handlers import ChangeError, Job, json_reply, refusal, to_json
 from pixnar.serve.middleware import RequestGuard
 from pixnar.serve.queue import Limits, RefusedError

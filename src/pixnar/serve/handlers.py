@@ -17,8 +17,8 @@ from pixnar.corpus.records import Document
 from pixnar.index import Index
 from pixnar.search import Hit
 from pixnar.search.explain import explain
-from pixnar.search.options import SearchOptions
 from pixnar.search.ranker import PreparedQuery, Stopwatch
+from pixnar.search.types import SearchOptions
 from pixnar.serve.queue import Limits, RefusedError
 from pixnar.serve.schemas import Addition, Named
 from pixnar.table import DocidTable

@@ -22,10 +22,10 @@ from pixnar.fusion.vectors import DocidVectors, name_of
 from pixnar.scoring import Priors, ScoreRule
 from pixnar.search import DocumentHit, SlotScores
 from pixnar.search.decoder import Decoder
-from pixnar.search.options import SearchOptions
 from pixnar.search.query import ArrayHead, QueryScorer
 from pixnar.search.ranker import PreparedQuery, Ranker
 from pixnar.search.reference import SlowQuery as Slots
+from pixnar.search.types import SearchOptions
 from pixnar.table import DocidTable
 from pixnar.table.table import part_of
 from pixnar.vocab import Vocabulary, normalize

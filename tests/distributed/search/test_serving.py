@@ -27,7 +27,7 @@ from pixnar.distributed.serving import NAME, Cluster, ShardedBackend, deployed
 from pixnar.distributed.shards import Shards, split
 from pixnar.index import Index
 from pixnar.index.files import DOCIDS
-from pixnar.search.options import SearchOptions
+from pixnar.search.types import SearchOptions
 from pixnar.serve import Limits, Settings
 from pixnar.serve.handlers import Job, answers
 from pixnar.serve.server import ApiKeys

@@ -21,8 +21,8 @@ from pixnar.index.manifest import write_manifest
 from pixnar.pipeline import fit
 from pixnar.pipeline.sources import decide
 from pixnar.recipe import Recipe, override
-from pixnar.search.options import SearchOptions
 from pixnar.search.spelling import Corrected, Lexicon, Speller
+from pixnar.search.types import SearchOptions
 from pixnar.serve.handlers import Job, answers
 from pixnar.vocab import normalize
 from tests.helpers.fit_corpora import WORDS, settings, write_small

@@ -30,8 +30,8 @@ from pixnar.research.softmax import (
 )
 from pixnar.scoring import ScoreRule, token_scores
 from pixnar.search import DocumentHit, Hit, SlotScores
-from pixnar.search.hits import Generated
 from pixnar.search.ranker import PreparedQuery
+from pixnar.search.types import Generated
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
