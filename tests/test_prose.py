@@ -16,7 +16,6 @@ PAGES = [
     *sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md")),
 ]
 MOST_CHARACTERS, MOST_WORDS = 120, 120
-EXEMPT = ("docs/LOG.md",)  # a diary of experiments, older than these rules: 230 long lines and 12 long paragraphs
 LONG_LINES = (  # whose lines are not measured; their words are
     "docs/results-probability.md",  # lines that tools/make_results.py writes
 )
@@ -96,7 +95,7 @@ def faults(text: str, most_characters: int = MOST_CHARACTERS) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in EXEMPT])
+@pytest.mark.parametrize("page", PAGES)
 def test_prose_is_plain(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     wrong = faults(text, len(text) if page in LONG_LINES else MOST_CHARACTERS)
