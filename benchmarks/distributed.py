@@ -30,7 +30,7 @@ SLOTS = 8
 KINDS = ("full", "sampled", "stage two")
 
 
-def work(wish: argparse.Namespace) -> dict[str, Any]:
+def work(options: argparse.Namespace) -> dict[str, Any]:
     """What one process does: every kind of step, a few times."""
     import torch
 
@@ -46,36 +46,36 @@ def work(wish: argparse.Namespace) -> dict[str, Any]:
     before = resident_mb()
     out: dict[str, Any] = {"rank": group.rank, "losses": {}, "seconds": {}}
     chance = np.random.default_rng(0)
-    pooled = torch.nn.functional.normalize(torch.from_numpy(chance.normal(size=(wish.batch, wish.width))).float())
-    targets = torch.from_numpy(chance.integers(0, wish.tokens, (wish.batch, SLOTS)))
-    sampler = Sampler(np.ones(wish.tokens + 1), wish.sample)
+    pooled = torch.nn.functional.normalize(torch.from_numpy(chance.normal(size=(options.batch, options.width))).float())
+    targets = torch.from_numpy(chance.integers(0, options.tokens, (options.batch, SLOTS)))
+    sampler = Sampler(np.ones(options.tokens + 1), options.sample)
     with group.together():
         torch.manual_seed(0)
-        bias = np.zeros(wish.tokens + 1, np.float32)
+        bias = np.zeros(options.tokens + 1, np.float32)
         head: PhraseHead
         if group.size == 1:
-            head = PhraseHead.random(wish.tokens + 1, wish.width, bias=bias)
+            head = PhraseHead.random(options.tokens + 1, options.width, bias=bias)
         else:
-            head = random_shard(wish.tokens + 1, wish.width, bias, group)
-        slots = MlpSlots(wish.width, SLOTS, 256)
+            head = random_shard(options.tokens + 1, options.width, bias, group)
+        slots = MlpSlots(options.width, SLOTS, 256)
         rows, body = (
             RowAdam(head.parameters(), lr=1e-2, processes=group),
             torch.optim.AdamW(slots.parameters(), lr=1e-3),
         )
-        own = torch.from_numpy(group.share(np.arange(wish.batch)))
-        c = pooled[: wish.batch // 4].clone().mul_(10).requires_grad_(True)
+        own = torch.from_numpy(group.share(np.arange(options.batch)))
+        c = pooled[: options.batch // 4].clone().mul_(10).requires_grad_(True)
         vectors = RowAdam([c], lr=1e-2)
         for kind in KINDS:
             head.sparse = kind != "full"
             out["losses"][kind], out["seconds"][kind] = [], []
-            for _ in range(wish.steps):
+            for _ in range(options.steps):
                 group.wait()
                 began = time.monotonic()
                 sample = None if kind == "full" else sampler.draw(targets)
                 if kind == "stage two":
                     loss, _ = shortlist_loss(c, pooled, targets, head.requires_grad_(False), None)
                 else:
-                    x = group.gather(slots(pooled[own]), wish.batch)
+                    x = group.gather(slots(pooled[own]), options.batch)
                     loss = losses(x, targets, head, Weights(), sample).total(Weights())
                 loss.backward()  # type: ignore[no-untyped-call]
                 shared = [c] if kind == "stage two" else list(slots.parameters())
@@ -88,25 +88,25 @@ def work(wish: argparse.Namespace) -> dict[str, Any]:
         out["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
         out["before_mb"] = before
         out["row_mb"] = sum(part.numel() * part.element_size() for part in head.parameters()) / 1e6
-        (wish.worker / f"{group.rank}.json").write_text(json.dumps(out))
+        (options.worker / f"{group.rank}.json").write_text(json.dumps(out))
     return out
 
 
-def run(wish: argparse.Namespace) -> dict[str, Any]:
+def run(options: argparse.Namespace) -> dict[str, Any]:
     """Every number of processes; prints a table and writes the figures."""
     import tempfile
 
     results: dict[str, Any] = {
         "environment": environment("torch")
         | {"command": shlex.join(["python", "-m", "benchmarks.distributed", *sys.argv[1:]])},
-        "settings": {name: getattr(wish, name) for name in ("tokens", "width", "batch", "sample", "steps")},
+        "settings": {name: getattr(options, name) for name in ("tokens", "width", "batch", "sample", "steps")},
         "processes": {},
     }
-    for size in wish.processes:
+    for size in options.processes:
         with tempfile.TemporaryDirectory() as folder:
             launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
-            options = [part for name, value in results["settings"].items() for part in (f"--{name}", str(value))]
-            command = [sys.executable, *launch, "-m", "benchmarks.distributed", *options, "--worker", folder]
+            arguments = [part for name, value in results["settings"].items() for part in (f"--{name}", str(value))]
+            command = [sys.executable, *launch, "-m", "benchmarks.distributed", *arguments, "--worker", folder]
             environ = os.environ | {"OMP_NUM_THREADS": "1"}
             done = subprocess.run(
                 command, cwd=Path(__file__).parents[1], env=environ, stderr=subprocess.PIPE, text=True
@@ -122,15 +122,15 @@ def run(wish: argparse.Namespace) -> dict[str, Any]:
             "before_mb": [one["before_mb"] for one in told],
             "row_mb": [one["row_mb"] for one in told],
         }
-    first = results["processes"][str(wish.processes[0])]
+    first = results["processes"][str(options.processes[0])]
     for told in results["processes"].values():
         told["worst_difference"] = {
             kind: max(abs(a / b - 1) for a, b in zip(told["losses"][kind], first["losses"][kind], strict=True))
             for kind in KINDS
         }
     _show(results)
-    if wish.json:
-        with atomic_write(wish.json) as file:
+    if options.json:
+        with atomic_write(options.json) as file:
             file.write(json.dumps(results, indent=1).encode() + b"\n")
     worst = max(max(told["worst_difference"].values()) for told in results["processes"].values())
     if worst > 1e-4:

@@ -45,7 +45,7 @@ from pixnar.pipeline.run import default_cache
 from pixnar.pipeline.shortlist import make_shortlist
 from pixnar.pipeline.tune import CrossValidation, RuleTuner, docid_mrr, folds
 from pixnar.recipe import Recipe, Train
-from pixnar.recipe import ShortlistSettings as ShortlistWish
+from pixnar.recipe import ShortlistSettings
 from pixnar.scoring import PAPER_RULE, Priors, ScoreRule
 from pixnar.search.ranker import PreparedQuery, Ranker
 from pixnar.table import build_table
@@ -219,7 +219,7 @@ def _corpus(
     note("+ ranking loss", bench.by_docids(model, rules))
     facts["rules"] = [rule.to_dict() for rule in rules]
     rule = rules[0]  # lists and the lexical index do not depend on its settings
-    shortlist = make_shortlist(model, bench.data, ShortlistWish(minutes=1.0), rule, seed)
+    shortlist = make_shortlist(model, bench.data, ShortlistSettings(minutes=1.0), rule, seed)
     sizes = [len(q.tokens) for q in _with(bench.ranker(model, rule), shortlist, bench, model) if q.tokens is not None]
     facts["shortlist"] = {
         "m": len(shortlist.c),

@@ -50,11 +50,11 @@ class Mix:
                 self.requests.append((post("/search", {"query": some, "k": k}), index.search_batch(some, k)))
             elif kind < 0.97:
                 best = [hit.id for hit in index.search(text, 2)]
-                wish = {"query": text, "k": k, "forbid": best}
-                self.requests.append((post("/search", wish), [index.search(text, k, forbid=best)]))
+                body = {"query": text, "k": k, "forbid": best}
+                self.requests.append((post("/search", body), [index.search(text, k, forbid=best)]))
             else:
-                wish = {"query": text, "k": k, "explain": True}
-                self.requests.append((post("/search", wish), [index.search(text, k)]))
+                body = {"query": text, "k": k, "explain": True}
+                self.requests.append((post("/search", body), [index.search(text, k)]))
 
 
 def right(reply: Reply, wanted: list[list[Hit]]) -> bool:

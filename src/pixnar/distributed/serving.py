@@ -374,7 +374,7 @@ class ShardedBackend:
             "keys": sorted({*self.index.shards.keys}.union(*(part["keys"] for part in parts))),
         }
 
-    def add(self, wish: Addition, limits: Limits) -> None:
+    def add(self, addition: Addition, limits: Limits) -> None:
         """Not offered."""
         raise RefusedError(403, "an index in parts is not changed over HTTP: change the parts on disk")
 

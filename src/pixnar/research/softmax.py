@@ -150,15 +150,15 @@ def low_rank_preview(rows: HeadRows, width: int, keep: int, name: str, direction
     """
     width = min(rows.dim, stride_of("int8", width))
     turn = np.ascontiguousarray((main_directions(rows) if directions is None else directions)[:, :width])
-    return Preview(name, rows, HeadRows.build(_Decoded(rows, turn), rows.bias, format="int8"), turn, keep)
+    return Preview(name, rows, HeadRows.build(_Dequantised(rows, turn), rows.bias, format="int8"), turn, keep)
 
 
 def int4_preview(rows: HeadRows, keep: int, name: str = "HiRE, 4 bits") -> Preview:
     """A preview by the same rows in 4 bits."""
-    return Preview(name, rows, HeadRows.build(_Decoded(rows), rows.bias, format="int4"), None, keep)
+    return Preview(name, rows, HeadRows.build(_Dequantised(rows), rows.bias, format="int4"), None, keep)
 
 
-class _Decoded:
+class _Dequantised:
     """The rows in 32 bits, turned or as they are, decoded as they are sliced."""
 
     def __init__(self, rows: HeadRows, turn: Floats | None = None) -> None:
