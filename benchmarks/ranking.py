@@ -44,8 +44,7 @@ from pixnar.pipeline.context import x_of
 from pixnar.pipeline.run import default_cache
 from pixnar.pipeline.shortlist import make_shortlist
 from pixnar.pipeline.tune import CrossValidation, RuleTuner, docid_mrr, folds
-from pixnar.recipe import Recipe, Train
-from pixnar.recipe import ShortlistSettings
+from pixnar.recipe import Recipe, ShortlistSettings, Train
 from pixnar.scoring import PAPER_RULE, Priors, ScoreRule
 from pixnar.search.ranker import PreparedQuery, Ranker
 from pixnar.table import build_table
