@@ -102,7 +102,7 @@ def test_an_interrupted_measurement_goes_on(home: Path, tmp_path: Path) -> None:
 
 
 def test_a_row_says_its_sources_weights_and_training(home: Path, tmp_path: Path) -> None:
-    """Weights are those of the manifest, over their scales and relative to docids; step 0 is untrained."""
+    """Shares are those of the manifest's weights, which are of scores over their scales; step 0 is untrained."""
     (tmp_path / "index").symlink_to(home / "index")
     content = json.loads((home / "index" / "manifest.json").read_text())
     for best_step in (0, 2):
@@ -114,7 +114,7 @@ def test_a_row_says_its_sources_weights_and_training(home: Path, tmp_path: Path)
         (other / "manifest.json").write_text(json.dumps(content | changed))
         said, _, untrained = describe(other).partition("; ")
         assert said == (
-            "docids (log-sum-exp of the best 3, copy 0.25) + 0.25 · lexical BM25 of words and phrases + 4 · dense"
+            "29% docids (log-sum-exp of the best 3, copy 0.25) + 14% lexical BM25 of words and phrases + 57% dense"
         )
         assert untrained == ("" if best_step else "untrained: the best step on dev is step 0")
     assert describe(home / "index", "docids").startswith("docids (")

@@ -113,7 +113,8 @@ _NAMES = {
 def describe(folder: str | os.PathLike[str], sources: str = "all") -> str:
     """What a baseline or an index ranks by; `sources` are those of an index.
 
-    For example: dense (docids, log-sum-exp, scale 20, zero-shot) + 0.04 · BM25 (docids, k1 0.9, b 0.4).
+    For example: dense (docids, log-sum-exp, scale 20, zero-shot) + 0.04 · BM25 (docids, k1 0.9, b 0.4), whose weight
+    multiplies the scores; and of an index 87% docids (log-sum-exp) + 13% lexical BM25 of words and phrases.
     """
     where = Path(folder)
     if is_baseline(where):
@@ -145,13 +146,12 @@ def _dense(options: dict[str, Any], tuned: dict[str, Any] | None, aggregate: Agg
 
 
 def _index(content: dict[str, Any], sources: str) -> str:
-    fusion = manifest.fusion_of(content, sources) or {"weights": {DOCID_SCORE: 1.0}}
-    weights = {name: weight / fusion.get("scales", {}).get(name, 1.0) for name, weight in fusion["weights"].items()}
-    first = weights.get(DOCID_SCORE) or next(iter(weights.values()))
-    parts = []
+    """Sources by their share of the ranking: weights of scores in units of their spread among a query's candidates."""
+    weights = (manifest.fusion_of(content, sources) or {"weights": {DOCID_SCORE: 1.0}})["weights"]
+    parts, total = [], sum(weights.values())
     for name, weight in weights.items():
         noun = f"docids ({_rule(content['rule'])})" if name == DOCID_SCORE else _NAMES.get(name, name)
-        parts.append(noun if weight == first else f"{weight / first:.2g} · {noun}")
+        parts.append(f"{weight / total:.0%} {noun}" if len(weights) > 1 else noun)
     untrained = content.get("facts", {}).get("best_step") == 0
     return " + ".join(parts) + ("; untrained: the best step on dev is step 0" if untrained else "")
 
