@@ -1,311 +1,296 @@
-"""The first five minutes: corpus, phrases, training, figures beside baselines, searches, and what to do next."""
+"""The demo: a real corpus, phrases, an index, its figures beside baselines on held-out terms, and searches."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 from rich.text import Text
 
-from pixnar.base.progress import Progress, stage_name
+from pixnar.base.errors import FileFormatError
+from pixnar.base.progress import Progress
+from pixnar.base.storage import file_digest, write_json
 from pixnar.corpus import Corpus, open_corpus, write_demo
 from pixnar.corpus.demo import NOTICE
-from pixnar.evaluation.baselines import describe
+from pixnar.evaluation import evaluate
+from pixnar.evaluation.baselines import build_bm25, build_dense, build_hybrid, describe, open_baseline
+from pixnar.evaluation.baselines.entries import AUTO
+from pixnar.evaluation.baselines.folder import BASELINE
+from pixnar.evaluation.baselines.hybrid import RRF, WEIGHTS
 from pixnar.evaluation.queries import read_queries
+from pixnar.evaluation.run import with_spelling
 from pixnar.fusion.fuse import DENSE, DOCIDS, EXPANSION, LEXICAL
 from pixnar.index import Index
-from pixnar.index.manifest import NAME, OlderIndexError, read_manifest
+from pixnar.index.manifest import INDEX, NAME, Kind, read_manifest
 from pixnar.pipeline import fit
+from pixnar.pipeline.run import default_cache
 from pixnar.recipe import Recipe, override
-from pixnar.research.demo_figures import BASELINES, SPLIT, Figures, build_baselines, is_built
+from pixnar.search import Retriever
 from pixnar.vocab import Vocabulary, inspect
 
-_MEASURED = 20.0  # seconds of finished work from which on the machine's pace is known
+STAGES = {"corpus": 3, "phrases": 3, "index": 215, "baselines": 45, "evaluation": 45, "searches": 1}
+"""The seconds that each stage takes on two cores."""
 
+QUERIES = ("sugar disease with kidney trouble", "stone in the kidney", "bitten by a dog", "broken wrist")
+MEASURES = ("MRR@10", "R@5", "R@20", "R@100")
+BASELINES = {"bm25": "BM25", "dense": "dense", "hybrid": "hybrid of both", "rrf": "rank fusion of both"}
+"""Folders of the baselines, and what the table calls them."""
 
-class DemoStage(NamedTuple):
-    """A part of the demo: the seconds it takes on two cores, and those that no machine changes, since a clock ends it.
-
-    `opens` are names of progress that only this stage reports: where one is met, the stage has begun.
-    """
-
-    name: str
-    work: float
-    fixed: float = 0.0
-    opens: tuple[str, ...] = ()
-
-
-class Clock:
-    """Counts stages; `left` seconds follow from what each is expected to take and how fast this machine has been.
-
-    >>> stages = [DemoStage("corpus", 1), DemoStage("training", 20, 60, opens=("training",)), DemoStage("examples", 1)]
-    >>> clock = Clock(stages)
-    >>> clock.begin("corpus"), clock.words()
-    ('1 of 3  corpus', 'about a minute')
-    >>> clock.met("training: loss 2.5"), clock.begin("examples"), clock.words()
-    ('2 of 3  training', '3 of 3  examples', 'a few seconds')
-    """
-
-    def __init__(
-        self, stages: Iterable[DemoStage], *, there: Iterable[str] = (), now: Callable[[], float] = time.monotonic
-    ) -> None:
-        """`there` names the stages whose work an earlier run did."""
-        done = set(there)
-        self.stages = [stage._replace(work=0.0, fixed=0.0) if stage.name in done else stage for stage in stages]
-        self._now, self._current, self._began = now, -1, now()
-        self._spent = self._expected = 0.0  # by the stages that are over, without what a clock ends
-
-    def begin(self, name: str) -> str:
-        """The stage before is over, this one begins; its heading."""
-        number = next(i for i, stage in enumerate(self.stages) if stage.name == name)
-        if self._current >= 0:
-            over = self.stages[self._current]
-            self._expected += over.work
-            self._spent += max(0.0, self._now() - self._began - over.fixed) if over.work else 0.0
-        self._current, self._began = number, self._now()
-        return f"{number + 1} of {len(self.stages)}  {name}"
-
-    def met(self, reported: str) -> str | None:
-        """The heading of a later stage, if what is reported opens one."""
-        for stage in self.stages[self._current + 1 :]:
-            if stage_name(reported) in stage.opens:
-                return self.begin(stage.name)
-        return None
-
-    @property
-    def left(self) -> float:
-        """Seconds until the end of the last stage."""
-        pace = max(1.0, self._spent / self._expected) if self._expected >= _MEASURED else 1.0  # kept vectors are quick
-        later = sum(stage.fixed + stage.work * pace for stage in self.stages[self._current + 1 :])
-        if self._current < 0:
-            return later
-        current = self.stages[self._current]
-        return later + max(0.0, current.fixed + current.work * pace - (self._now() - self._began))
-
-    def words(self) -> str:
-        """The same for people."""
-        minutes = round(self.left / 60)
-        return f"about {minutes} minutes" if minutes > 1 else "about a minute" if self.left > 30 else "a few seconds"
-
-    def told(self, progress: Progress | None, heading: Callable[[str], None]) -> Progress:
-        """Progress that says where in the demo it is; `heading` is called with those of stages that it opens."""
-
-        def report(stage: str, done: int, total: int) -> None:
-            opened = self.met(stage)
-            if opened:
-                heading(opened)
-            if progress:
-                place = f"{self._current + 1} of {len(self.stages)}"
-                progress(f"{place}  {stage_name(stage)}: {self.words()} to the end", done, total)
-
-        return report
-
-
-DEMO_VOCABULARY_SIZE = 16_384
-TEST_QUERIES = 500
-STEPS = 900  # of training: three quarters of a minute where nothing else is going on
-MINUTES = 2.0  # … and what it may take where something is
-
-_QUICK = (
+_VOCABULARY_SIZE = 16_384
+_STEPS = 900  # of training: three quarters of a minute where nothing else is going on
+_RECIPE = (
+    f"vocab.size={_VOCABULARY_SIZE}",
+    f"train.steps={_STEPS}",
     "train.dev_queries=200",
     "train.patience=0",
     "shortlist.minutes=0.3",
     "fuse.depth=100",
     "fuse.dev_queries=400",
 )
-_INDENT = "  "
-_SOON = 5.0  # seconds: a rest that needs no words
+_TIMED = 200  # queries for the latency of a system
 _WORDY, _SHOWN = 5, 3  # queries of so many words are shown, so many
-_CORPUS, _PHRASES, _TRAINING, _SHORTLIST = "corpus", "phrases", "training", "shortlist"
-_CHOICES, _BASELINES, _EVALUATION, _EXAMPLES = "choices on dev", "baselines", "evaluation", "searches"
-_OF_FIT = (_TRAINING, _SHORTLIST, _CHOICES)
+_WIDTH = 60  # of a title
+_SOURCES = {
+    DOCIDS: "its docids",
+    LEXICAL: "words of the query",
+    EXPANSION: "expected phrases",
+    DENSE: "dense vectors",
+}
 
 
 def run_demo(
-    folder: Path,
-    *,
-    minutes: float = MINUTES,
-    queries: int = TEST_QUERIES,
-    threads: int = 0,
-    progress: Progress | None = None,
+    folder: Path, *, minutes: float = 1.5, queries: int = 500, threads: int = 0, progress: Progress | None = None
 ) -> None:
-    """Everything there is, on the demo corpus, told stage by stage.
+    """Run the whole product on the demo corpus, stage by stage, with a heading and the results of each.
 
-    What an earlier run made in the folder is reused, and what it began is gone on with.
+    What an earlier run built in the folder is reused, and what it began is resumed.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _Demo(folder, minutes, queries, threads, progress).all()
+    place = {name: folder / name for name in ("corpus", "phrases.vocab", "index", *BASELINES)}
+    figures = Figures(folder, queries)
+    done = {
+        "corpus": place["corpus"].exists(),
+        "phrases": place["phrases.vocab"].exists(),
+        "index": is_built(place["index"], INDEX),
+        "baselines": all(is_built(place[name]) for name in BASELINES),
+        "evaluation": not figures.missing,
+    }
+    console = Console(highlight=False)
+    headings = _headings(console, done)
 
+    def tell(line: str) -> None:
+        for part in Text.from_markup(line).wrap(console, console.width - 2):
+            console.print("  ", part, sep="", soft_wrap=True)
 
-class _Demo:
-    def __init__(self, folder: Path, minutes: float, queries: int, threads: int, progress: Progress | None) -> None:
-        self.folder, self.minutes, self.queries, self.threads = folder, minutes, queries, threads
-        self.console = Console(highlight=False)
-        self.figures = Figures(folder, queries)
-        self.clock = Clock(_stages(), there=self._there())
-        self.progress = self.clock.told(progress, self._heading)
+    def tell_reused(*folders: Path) -> None:
+        tell(f"[dim]{' and '.join(map(str, folders))}: reused[/dim]")
 
-    def all(self) -> None:
-        self.console.print(f"The demo: {len(self.clock.stages)} stages, {self.clock.words()} in all.")
-        corpus = self.corpus()
-        vocabulary = self.phrases(corpus)
-        index = self.index(corpus, vocabulary)
-        self.baselines(corpus, index)
-        self.evaluation(corpus)
-        self._begin(_EXAMPLES)
-        show_examples(self.console, index)
-        self.farewell()
-
-    def corpus(self) -> Corpus:
-        """Written unless it is there."""
-        self._begin(_CORPUS)
-        place = self.folder / "corpus"
-        if place.exists():
-            self._reused(place)
-        else:
-            made = write_demo(place)
-            self._tell(
-                f"{place}: {made.documents:,} codes of ICD-10-CM and {made.docids:,} terms that name them, their "
-                f"docids. {made.dev_queries:,} further terms are held out as dev, {made.test_queries:,} as test "
-                "queries."
-            )
-        self._tell(f"[dim]{NOTICE}[/dim]")
-        return open_corpus(place)
-
-    def phrases(self, corpus: Corpus) -> Vocabulary:
-        """Learned unless they are there."""
-        self._begin(_PHRASES)
-        place = self.folder / "phrases.vocab"
-        if place.exists():
-            vocabulary = Vocabulary.load(place)
-            self._reused(place)
-        else:
-            docids = (row.docid for row in corpus.docids(progress=self.progress))
-            vocabulary = Vocabulary.build(docids, DEMO_VOCABULARY_SIZE, threads=self.threads, progress=self.progress)
-            vocabulary.save(place)
-        found = inspect.inspect(vocabulary, top=4)
-        if not (self.folder / "phrases.png").exists():
-            inspect.plot(found, self.folder / "phrases.png")
-        used = ", ".join(escape(f"[{phrase}]") for phrase, _ in found.top)
-        self._tell(f"{found.size:,} tokens: words, pieces, and phrases such as {used}.")
-        self._tell(
-            f"A docid takes {found.mean_length:.1f} of them. Dev queries, which it has never seen, cut at its tokens:"
+    next(headings)
+    if done["corpus"]:
+        tell_reused(place["corpus"])
+    else:
+        made = write_demo(place["corpus"])
+        tell(
+            f"{place['corpus']}: {made.documents:,} codes of ICD-10-CM and {made.docids:,} terms that name them, their "
+            f"docids. {made.dev_queries:,} further terms are held out as dev, {made.test_queries:,} as test queries."
         )
-        wordy = [text for text in read_queries(corpus, "dev", 100).texts if len(text.split()) >= _WORDY]
-        for text in wordy[:_SHOWN]:
-            self._tell(_INDENT + escape("".join(f"[{token}]" for token in vocabulary.tokens(text))))
-        return vocabulary
+    tell(f"[dim]{NOTICE}[/dim]")
+    corpus = open_corpus(place["corpus"])
 
-    def index(self, corpus: Corpus, vocabulary: Vocabulary) -> Index:
-        """Trained unless it is there."""
-        place = self.folder / "index"
-        if self._finished(place):
-            self.clock.begin(_OF_FIT[-1])
-            last = len(self.clock.stages) - 3
-            self._heading(f"3 to {last} of {len(self.clock.stages)}  {', '.join(_OF_FIT)}")
-            self._reused(place)
-        else:
-            self._begin(_TRAINING)
-            self._tell(
-                "Docids go through the encoder once. Phrase rows are solved so that they add up to these vectors. "
-                f"Then a model learns, for {STEPS} steps or {self.minutes:g} minutes, to rank the right code first "
-                "when it reads another term of it."
-            )
-            budget = (f"train.steps={STEPS}", f"train.minutes={self.minutes}")
-            recipe = override(Recipe(), [f"vocab.size={DEMO_VOCABULARY_SIZE}", *budget, *_QUICK])
-            fit(corpus, place, recipe, threads=self.threads, progress=self.progress, say=self._said, overwrite=True)
-        return Index.load(place)
+    next(headings)
+    if done["phrases"]:
+        vocabulary = Vocabulary.load(place["phrases.vocab"])
+        tell_reused(place["phrases.vocab"])
+    else:
+        docids = (row.docid for row in corpus.docids(progress=progress))
+        vocabulary = Vocabulary.build(docids, _VOCABULARY_SIZE, threads=threads, progress=progress)
+        vocabulary.save(place["phrases.vocab"])
+    found = inspect.inspect(vocabulary, top=4)
+    if not (folder / "phrases.png").exists():
+        inspect.plot(found, folder / "phrases.png")
+    used = ", ".join(escape(f"[{phrase}]") for phrase, _ in found.top)
+    tell(f"{found.size:,} tokens: words, pieces, and phrases such as {used}.")
+    tell(f"A docid has {found.mean_length:.1f} tokens on average. Dev queries, which it has never seen, in its tokens:")
+    wordy = [text for text in read_queries(corpus, "dev", 100).texts if len(text.split()) >= _WORDY]
+    for text in wordy[:_SHOWN]:
+        tell("  " + escape("".join(f"[{token}]" for token in vocabulary.tokens(text))))
 
-    def baselines(self, corpus: Corpus, index: Index) -> None:
-        """BM25, dense retrieval and two hybrids, built unless they are there."""
-        self._begin(_BASELINES)
-        places = [self.folder / name for name in BASELINES]
-        if all(map(is_built, places)):
-            self._reused(*places)
-            return
+    next(headings)
+    if done["index"]:
+        tell_reused(place["index"])
+    else:
+        tell(
+            "The encoder turns docids into vectors. Phrase rows are solved so that they add up to these vectors. Then "
+            f"a model learns, for {_STEPS} steps or {minutes:g} minutes, to rank the right code first when it reads "
+            "another term of it."
+        )
+        recipe = override(Recipe(), [*_RECIPE, f"train.minutes={minutes}"])
+        told: dict[str, Any] = {"progress": progress, "say": lambda line: tell(escape(line))}
+        fit(corpus, place["index"], recipe, threads=threads, overwrite=True, **told)
+    index = Index.load(place["index"])
+
+    next(headings)
+    if done["baselines"]:
+        tell_reused(*(place[name] for name in BASELINES))
+    else:
         precision = index.manifest["facts"].get("vectors", {}).get("precision", "fp32")
-        encoder = index.manifest["recipe"]["model"]["encoder"]
-        build_baselines(self.folder, corpus, encoder, precision, self.progress)
-        self._tell("BM25, dense retrieval by the same encoder, their weighted sum and their reciprocal rank fusion:")
-        for place in places:
-            self._tell(f"{place}: {escape(describe(place))}")
+        build_baselines(folder, corpus, index.manifest["recipe"]["model"]["encoder"], precision, progress)
+        tell("BM25, dense retrieval by the same encoder, their weighted sum and their reciprocal rank fusion:")
+        for name in BASELINES:
+            tell(f"{place[name]}: {escape(describe(place[name]))}")
 
-    def evaluation(self, corpus: Corpus) -> None:
-        """Measured unless it was."""
-        self._begin(_EVALUATION)
-        if self.figures.missing:
-            self.figures.measure(corpus, self.progress)
-        else:
-            self._tell("[dim]the figures are there already[/dim]")
-        asked = {row["queries"] for row in self.figures.rows.values()}
-        self._tell(
-            f"{max(asked):,} terms of the {SPLIT} split, on which nothing was chosen; right is the code that a term "
-            "was taken from. Per cent; ± is half a 95 % interval. Milliseconds are the median, one query at a time, "
-            "one thread."
-        )
-        self.console.print()
-        self.console.print(self.figures.table())
-        self.console.print()
-        self._tell("What each row ranks by, all weights and settings chosen on dev:")
-        for line in self.figures.sources():
-            self._tell(escape(line))
+    next(headings)
+    figures.measure(corpus, progress)
+    asked = max(row["queries"] for row in figures.rows.values())
+    tell(
+        f"{asked:,} terms of the test split, on which nothing was chosen; right is the code that a term was taken "
+        "from. Per cent; ± is half a 95 % interval. Milliseconds are the median, one query at a time, one thread."
+    )
+    console.print()
+    console.print(figures.table())
+    console.print()
+    tell("What each row ranks by, all weights and settings chosen on dev:")
+    for line in figures.sources():
+        tell(escape(line))
 
-    def farewell(self) -> None:
-        """Where to go from here; the last line starts the page."""
-        pixnar, index, corpus = command(), self.folder / "index", self.folder / "corpus"
-        self.console.print(
-            f"\npictures   {self.folder / 'phrases.png'}, {index / 'training' / 'loss.png'}\n"
-            f'search     {pixnar} search {index} "fear of spiders"\n'
-            f'see why    {pixnar} search {index} "fear of spiders" --explain\n'
-            f"measure    {pixnar} evaluate {index} {corpus} --split dev\n"
-            f"your own   {pixnar} fit CORPUS -o INDEX, after docs/your-own-corpus.md\n"
-            f"a page     {pixnar} serve {index}, then open http://127.0.0.1:8000",
-            soft_wrap=True,
-            markup=False,
-        )
+    next(headings)
+    show_examples(console, index)
+    pixnar = command()
+    console.print(
+        f"\npictures   {folder / 'phrases.png'}, {place['index'] / 'training' / 'loss.png'}\n"
+        f'search     {pixnar} search {place["index"]} "fear of spiders"\n'
+        f'see why    {pixnar} search {place["index"]} "fear of spiders" --explain\n'
+        f"measure    {pixnar} evaluate {place['index']} {place['corpus']} --split dev\n"
+        f"your own   {pixnar} fit CORPUS -o INDEX, after docs/your-own-corpus.md\n"
+        f"a page     {pixnar} serve {place['index']}, then open http://127.0.0.1:8000",
+        soft_wrap=True,
+        markup=False,
+    )
 
-    def _there(self) -> set[str]:
-        """The stages whose work is done."""
-        done = {_CORPUS} if (self.folder / "corpus").exists() else set()
-        done |= {_PHRASES} if (self.folder / "phrases.vocab").exists() else set()
-        done |= set(_OF_FIT) if self._finished(self.folder / "index") else set()
-        done |= {_BASELINES} if all(is_built(self.folder / name) for name in BASELINES) else set()
-        return done | (set() if self.figures.missing else {_EVALUATION})
 
-    def _finished(self, place: Path) -> bool:
-        """Whether there is an index that this release can open."""
-        if not (place / NAME).exists():
-            return False
+def _headings(console: Console, done: dict[str, bool]) -> Iterator[None]:
+    """Print the heading of the next stage whenever it is asked; what was slow so far makes the rest longer."""
+    names, spent, expected = list(STAGES), 0.0, 0.0
+    for number, name in enumerate(names, 1):
+        pace = max(1.0, spent / expected) if expected > 20 else 1.0  # kept vectors do not make a machine fast
+        left = pace * sum(STAGES[later] for later in names[number - 1 :] if not done.get(later))
+        minutes = round(left / 60)
+        rest = f"about {minutes} minutes" if minutes > 1 else "about a minute" if left > 30 else "a few seconds"
+        console.print(f"\n[bold]{number} of {len(names)}  {name}[/bold]  [dim]({rest} to the end)[/dim]")
+        began = time.monotonic()
+        yield
+        if not done.get(name):
+            spent, expected = spent + time.monotonic() - began, expected + STAGES[name]
+
+
+def is_built(folder: Path, kind: Kind = BASELINE) -> bool:
+    """Whether there is a baseline, or an index, that this release can open."""
+    try:
+        return bool(read_manifest(folder, kind))
+    except FileFormatError:
+        return False
+
+
+def build_baselines(
+    folder: Path, corpus: Corpus, encoder: str, precision: str = "fp32", progress: Progress | None = None
+) -> None:
+    """BM25, dense retrieval by the encoder of the index, and both fused, each unless it is there.
+
+    With the precision of the index's own vectors they come from the cache.
+    """
+    bm25, dense, hybrid, ranks = (folder / name for name in BASELINES)
+    shared: dict[str, Any] = {"overwrite": True, "progress": progress}
+    if not is_built(bm25):
+        build_bm25(corpus, bm25, over=AUTO, **shared)
+    if not is_built(dense):
+        vectors: dict[str, Any] = {"encoder": encoder, "precision": precision, "cache": default_cache()}
+        build_dense(corpus, dense, over=AUTO, **vectors, **shared)
+    for place, fusion in ((hybrid, WEIGHTS), (ranks, RRF)):
+        if not is_built(place):
+            build_hybrid(corpus, place, fusion=fusion, dense=dense, bm25=bm25, **shared)
+
+
+class System(NamedTuple):
+    """What is measured: its name, its folder, how it is opened, and which sources of an index rank."""
+
+    name: str
+    folder: Path
+    opened: Callable[[], Retriever]
+    sources: str = "all"
+
+
+class Figures:
+    """Measured so far, by system; a figure counts while the folder it was measured on is the same."""
+
+    def __init__(self, folder: Path, queries: int) -> None:
+        index = folder / "index"
+        self.systems = [
+            System(f"pixnar, {name}", index, partial(Index.load, index, threads=1, sources=sources), sources)
+            for name, sources in (("all sources", "all"), ("docids alone", "docids"))
+        ]
+        self.systems += [
+            System(name, folder / place, partial(open_baseline, folder / place, threads=1))
+            for place, name in BASELINES.items()
+        ]
+        self._path, self._queries = folder / "figures.json", queries
         try:
-            read_manifest(place)
-        except OlderIndexError:
-            return False
-        return True
+            self.rows: dict[str, dict[str, Any]] = dict(json.loads(self._path.read_bytes()))
+        except (OSError, ValueError, TypeError):
+            self.rows = {}
 
-    def _begin(self, stage: str) -> None:
-        self._heading(self.clock.begin(stage))
+    @property
+    def missing(self) -> list[System]:
+        """Those to be measured, for the first time or again."""
+        return [system for system in self.systems if self.rows.get(system.name, {}).get("of") != self._of(system)]
 
-    def _heading(self, text: str) -> None:
-        rest = f"  [dim]({self.clock.words()} to the end)[/dim]" if self.clock.left > _SOON else ""
-        self.console.print(f"\n[bold]{text}[/bold]{rest}")
+    def measure(self, corpus: Corpus, progress: Progress | None = None) -> None:
+        """Ask every system that is missing; each is on disk before the next is asked."""
+        for system in self.missing:
+            found = evaluate(
+                with_spelling(system.opened(), False, system.folder, corpus),  # as typed, like the baselines
+                corpus,
+                "test",
+                measures=MEASURES,
+                most=self._queries,
+                timed=_TIMED,
+                progress=progress,
+            )
+            low, high = found.intervals()[MEASURES[0]]
+            figures = {"figures": found.figures, "within": (high - low) / 2, "queries": len(found.run)}
+            assert found.latency is not None
+            self.rows[system.name] = {"of": self._of(system), **figures, "ms": found.latency.p50}
+            write_json(self._path, self.rows, indent=2)
 
-    def _said(self, line: str) -> None:
-        self._tell(escape(line))
+    def table(self) -> Table:
+        """For people: per cent, and milliseconds."""
+        table = Table("", *MEASURES, "ms a query", box=None, padding=(0, 2, 0, 0), header_style="dim")
+        for column in table.columns[1:]:
+            column.justify = "right"
+        for number, system in enumerate(self.systems):
+            row = self.rows[system.name]
+            first, *others = (f"{100 * row['figures'][measure]:.1f}" for measure in MEASURES)
+            cells = [f"{first} ± {100 * row['within']:.1f}", *others, f"{row['ms']:.1f}"]
+            table.add_row(system.name, *cells, style="bold" if number == 0 else "")
+        return table
 
-    def _tell(self, line: str) -> None:
-        text = Text.from_markup(line)
-        for part in text.wrap(self.console, self.console.width - len(_INDENT)):
-            self.console.print(_INDENT, part, sep="", soft_wrap=True)
+    def sources(self) -> list[str]:
+        """What each row ranks by."""
+        return [f"{system.name}: {describe(system.folder, system.sources)}" for system in self.systems]
 
-    def _reused(self, *places: Path) -> None:
-        self._tell(f"[dim]{' and '.join(map(str, places))}: there already, reused[/dim]")
+    def _of(self, system: System) -> list[Any]:
+        """What a figure was measured on; None of a system that is not built."""
+        path = system.folder / NAME
+        return [file_digest(path) if path.exists() else None, self._queries]
 
 
 def command() -> str:
@@ -315,35 +300,6 @@ def command() -> str:
         return "pixnar"
     here = Path.cwd()
     return str(own.relative_to(here)) if own.is_relative_to(here) else str(own)
-
-
-def _stages() -> list[DemoStage]:
-    """What each takes on two cores; the shortlist ends by the clock."""
-    return [
-        DemoStage(_CORPUS, 3),
-        DemoStage(_PHRASES, 3),
-        DemoStage(_TRAINING, 130),
-        DemoStage(_SHORTLIST, 5, 18, opens=("shortlist",)),
-        DemoStage(_CHOICES, 60, opens=("choosing the score on dev",)),
-        DemoStage(_BASELINES, 45),
-        DemoStage(_EVALUATION, 45),
-        DemoStage(_EXAMPLES, 1),
-    ]
-
-
-QUERIES = (
-    "sugar disease with kidney trouble",
-    "stone in the kidney",
-    "bitten by a dog",
-    "broken wrist",
-)
-_SOURCES = {
-    DOCIDS: "its docids",
-    LEXICAL: "words of the query",
-    EXPANSION: "expected phrases",
-    DENSE: "dense vectors",
-}
-_WIDTH = 60  # of a title
 
 
 def show_examples(console: Console, index: Index) -> None:

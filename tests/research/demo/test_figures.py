@@ -14,9 +14,8 @@ from pixnar.evaluation.baselines import describe
 from pixnar.index import Index
 from pixnar.pipeline import fit
 from pixnar.recipe import Recipe, override
-from pixnar.research import demo_figures as figures
-from pixnar.research.demo import why
-from pixnar.research.demo_figures import MEASURES, Figures, build_baselines
+from pixnar.research import demo as figures
+from pixnar.research.demo import MEASURES, Figures, build_baselines, why
 from tests.helpers.fit_corpora import WORDS, settings, write_small
 from tests.helpers.tiny_model import save_encoder
 from tests.helpers.watching import watched
