@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -80,15 +82,10 @@ def bm25(
 
     [bold]pixnar baseline bm25 CORPUS -o bm25.baseline --over both[/bold]
     """
-    from pixnar.corpus import open_corpus
     from pixnar.evaluation.baselines import build_bm25
 
-    settings = {"k1": _number("k1", k1), "b": _number("b", b)}
-    source = open_corpus(corpus, skip_bad_rows=skip_bad_rows)
-    with show_progress() as progress:
-        facts = build_bm25(source, output, over=over, overwrite=overwrite, progress=progress, **settings)
-    tell_skipped(source.skipped)
-    _report(output, facts, json_file)
+    build = partial(build_bm25, over=over, k1=_number("k1", k1), b=_number("b", b), overwrite=overwrite)
+    _build(corpus, output, build, skip_bad_rows, json_file)
 
 
 @commands.command("dense")
@@ -134,7 +131,6 @@ def dense(
     """
     import torch
 
-    from pixnar.corpus import open_corpus
     from pixnar.evaluation.baselines import build_dense
     from pixnar.evaluation.baselines.bi_encoder import Tuning
     from pixnar.pipeline.run import default_cache
@@ -150,27 +146,22 @@ def dense(
         seed=seed,
         device=device,
     )
-    source = open_corpus(corpus, skip_bad_rows=skip_bad_rows)
-    with show_progress() as progress:
-        facts = build_dense(
-            source,
-            output,
-            encoder=encoder,
-            over=over,
-            index=index,
-            aggregate=aggregate,
-            scale=scale,
-            max_pieces=max_pieces,
-            precision=precision,
-            tuning=tuning if minutes or steps else None,
-            cache=cache or default_cache(),
-            overwrite=overwrite,
-            threads=threads or os.cpu_count() or 1,
-            progress=progress,
-            say=print,
-        )
-    tell_skipped(source.skipped)
-    _report(output, facts, json_file)
+    build = partial(
+        build_dense,
+        encoder=encoder,
+        over=over,
+        index=index,
+        aggregate=aggregate,
+        scale=scale,
+        max_pieces=max_pieces,
+        precision=precision,
+        tuning=tuning if minutes or steps else None,
+        cache=cache or default_cache(),
+        overwrite=overwrite,
+        threads=threads or os.cpu_count() or 1,
+        say=print,
+    )
+    _build(corpus, output, build, skip_bad_rows, json_file)
 
 
 @commands.command("hybrid")
@@ -209,32 +200,26 @@ def hybrid(
 
     [bold]pixnar baseline hybrid CORPUS -o hybrid.baseline --fusion rrf[/bold]
     """
-    from pixnar.corpus import open_corpus
     from pixnar.evaluation.baselines import build_hybrid
     from pixnar.pipeline.run import default_cache
 
-    source = open_corpus(corpus, skip_bad_rows=skip_bad_rows)
-    with show_progress() as progress:
-        facts = build_hybrid(
-            source,
-            output,
-            over=over,
-            fusion=fusion,
-            weight=_number("weight", weight),
-            depth=depth,
-            aggregate=aggregate,
-            scale=scale,
-            dense=dense_folder,
-            bm25=bm25_folder,
-            encoder=encoder,
-            precision=precision,
-            cache=cache or default_cache(),
-            overwrite=overwrite,
-            threads=threads or os.cpu_count() or 1,
-            progress=progress,
-        )
-    tell_skipped(source.skipped)
-    _report(output, facts, json_file)
+    build = partial(
+        build_hybrid,
+        over=over,
+        fusion=fusion,
+        weight=_number("weight", weight),
+        depth=depth,
+        aggregate=aggregate,
+        scale=scale,
+        dense=dense_folder,
+        bm25=bm25_folder,
+        encoder=encoder,
+        precision=precision,
+        cache=cache or default_cache(),
+        overwrite=overwrite,
+        threads=threads or os.cpu_count() or 1,
+    )
+    _build(corpus, output, build, skip_bad_rows, json_file)
 
 
 @commands.command("clover")
@@ -301,9 +286,17 @@ def _number(name: str, text: str) -> float | None:
         raise PixnarError(f"{name} {text!r} is not possible: give a number or auto") from error
 
 
-def _report(output: Path, facts: dict[str, Any], json_file: Path | None) -> None:
+def _build(
+    corpus: str, output: Path, build: Callable[..., dict[str, Any]], skip_bad_rows: bool, json_file: Path | None
+) -> None:
+    """Build a baseline with progress, and say what it is and what it reaches on dev."""
+    from pixnar.corpus import open_corpus
     from pixnar.evaluation.baselines import describe
 
+    source = open_corpus(corpus, skip_bad_rows=skip_bad_rows)
+    with show_progress() as progress:
+        facts = build(source, output, progress=progress)
+    tell_skipped(source.skipped)
     what, dev = describe(output), facts["dev"]
     print(f"{output}: {facts['entries']:,} entries about {facts['documents']:,} documents")
     print(f"{output}: {what}")

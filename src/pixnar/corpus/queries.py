@@ -7,7 +7,6 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from pixnar.base.errors import PixnarError
 from pixnar.base.normalize import normalize
 from pixnar.base.progress import Progress
 from pixnar.corpus.reader import Corpus, Source
-from pixnar.corpus.records import BadRow, Batch, DocidRow, Qrel, Query
+from pixnar.corpus.records import Batch, DocidRow, Qrel, Query, batches
 
 T = TypeVar("T")
 
@@ -72,8 +71,8 @@ class _HeldOut:
             yield Batch(batch.file, [batch.numbers[i] for i in kept], [batch.rows[i] for i in kept], batch.bad)
 
     def queries(self, stage: str, progress: Progress | None) -> Iterator[Batch[Query]]:
-        rows = [Query(f"held-out-{number}", row.docid) for number, row in enumerate(self._rows.values())]
-        yield from _one_batch(rows)
+        rows = (Query(f"held-out-{number}", row.docid) for number, row in enumerate(self._rows.values()))
+        yield from batches("held-out names", rows)
         if self._source.splits():
             yield from self._source.queries(stage, progress)
 
@@ -81,15 +80,11 @@ class _HeldOut:
         if split != DEV:
             yield from self._source.qrels(split, stage, progress)
             return
-        yield from _one_batch([Qrel(f"held-out-{i}", row.doc_id, 1) for i, row in enumerate(self._rows.values())])
+        rows = (Qrel(f"held-out-{number}", row.doc_id, 1) for number, row in enumerate(self._rows.values()))
+        yield from batches("held-out names", rows)
 
     def splits(self) -> list[str]:
         return [*self._source.splits(), DEV]
-
-
-def _one_batch(rows: list) -> Iterator[Batch]:  # type: ignore[type-arg]
-    bad: list[BadRow] = []
-    yield Batch(str(Path("held-out names")), range(1, len(rows) + 1), rows, bad)
 
 
 MOST_EDITS = 1000

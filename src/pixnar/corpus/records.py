@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -63,6 +64,14 @@ class Batch(NamedTuple, Generic[Row]):
         keep = [position for position in range(len(self.rows)) if position not in gone]
         numbers, rows = [self.numbers[i] for i in keep], [self.rows[i] for i in keep]
         return Batch(self.file, numbers, rows, self.bad + [row for _, row in wrong])
+
+
+def batches(name: str, rows: Iterable[Row], size: int = 4096) -> Iterator[Batch[Row]]:
+    """Rows that no file holds, in batches; all of them are good."""
+    rest, start = iter(rows), 1
+    while found := list(islice(rest, size)):
+        yield Batch(name, range(start, start + len(found)), found, [])
+        start += len(found)
 
 
 _hash = xxhash.xxh3_64_intdigest

@@ -5,6 +5,6 @@
 
 from pixnar.fusion.bm25 import Bm25
 from pixnar.fusion.postings import Postings, best
-from pixnar.fusion.terms import STOP_WORDS, Ngrams, TokenCounts
+from pixnar.fusion.terms import Ngrams
 
-__all__ = ["STOP_WORDS", "Bm25", "Ngrams", "Postings", "TokenCounts", "best"]
+__all__ = ["Bm25", "Ngrams", "Postings", "best"]

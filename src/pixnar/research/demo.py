@@ -7,8 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from pixnar.base.storage import file_digest, write_json
 from pixnar.corpus import Corpus, open_corpus, write_demo
 from pixnar.corpus.demo import NOTICE
 from pixnar.evaluation import evaluate
-from pixnar.evaluation.baselines import build_bm25, build_dense, build_hybrid, describe, open_baseline
+from pixnar.evaluation.baselines import build_bm25, build_dense, build_hybrid, describe, open_retriever
 from pixnar.evaluation.baselines.entries import AUTO
 from pixnar.evaluation.baselines.folder import BASELINE
 from pixnar.evaluation.baselines.hybrid import RRF, WEIGHTS
@@ -35,7 +34,6 @@ from pixnar.index.manifest import INDEX, NAME, Kind, read_manifest
 from pixnar.pipeline import fit
 from pixnar.pipeline.run import default_cache
 from pixnar.recipe import Recipe, override
-from pixnar.search import Retriever
 from pixnar.vocab import Vocabulary, inspect
 
 STAGES = {"corpus": 3, "phrases": 3, "index": 215, "baselines": 45, "evaluation": 45, "searches": 1}
@@ -221,11 +219,10 @@ def build_baselines(
 
 
 class System(NamedTuple):
-    """What is measured: its name, its folder, how it is opened, and which sources of an index rank."""
+    """What is measured: its name, its folder, and which sources of an index rank."""
 
     name: str
     folder: Path
-    opened: Callable[[], Retriever]
     sources: str = "all"
 
 
@@ -233,14 +230,10 @@ class Figures:
     """Measured so far, by system; a figure counts while the folder it was measured on is the same."""
 
     def __init__(self, folder: Path, queries: int) -> None:
-        index = folder / "index"
         self.systems = [
-            System(f"pixnar, {name}", index, partial(Index.load, index, threads=1, sources=sources), sources)
-            for name, sources in (("all sources", "all"), ("docids alone", "docids"))
-        ]
-        self.systems += [
-            System(name, folder / place, partial(open_baseline, folder / place, threads=1))
-            for place, name in BASELINES.items()
+            System("pixnar, all sources", folder / "index"),
+            System("pixnar, docids alone", folder / "index", "docids"),
+            *(System(name, folder / place) for place, name in BASELINES.items()),
         ]
         self._path, self._queries = folder / "figures.json", queries
         try:
@@ -256,8 +249,9 @@ class Figures:
     def measure(self, corpus: Corpus, progress: Progress | None = None) -> None:
         """Ask every system that is missing; each is on disk before the next is asked."""
         for system in self.missing:
+            retriever = open_retriever(system.folder, threads=1, sources=system.sources)
             found = evaluate(
-                with_spelling(system.opened(), False, system.folder, corpus),  # as typed, like the baselines
+                with_spelling(retriever, False, system.folder, corpus),  # as typed, like the baselines
                 corpus,
                 "test",
                 measures=MEASURES,

@@ -7,22 +7,19 @@ shortlist says which of them a query needs.
 from __future__ import annotations
 
 from pixnar.runtime.factors import DocidFactors
-from pixnar.runtime.formats import FORMATS, Format, head_path, head_paths
-from pixnar.runtime.query_encoder import CachedEncoder, QueryEncoder, TextEncoder, Timings
-from pixnar.runtime.rows import HeadRows, Scored, union_of_lists
+from pixnar.runtime.formats import FORMATS, head_path, head_paths
+from pixnar.runtime.query_encoder import CachedEncoder, QueryEncoder, TextEncoder
+from pixnar.runtime.rows import HeadRows, union_of_lists
 from pixnar.runtime.shortlist import Shortlist, defaults, token_lists
 
 __all__ = [
     "FORMATS",
     "CachedEncoder",
     "DocidFactors",
-    "Format",
     "HeadRows",
     "QueryEncoder",
-    "Scored",
     "Shortlist",
     "TextEncoder",
-    "Timings",
     "defaults",
     "head_path",
     "head_paths",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +21,7 @@ from pixnar.table.overlay import Bits
 from pixnar.table.snapshot import Snapshot
 
 Engine = Literal["auto", "brute", "best-first", "inverted", "enumerate", "accumulate"]
+Aggregation = Literal["max", "logsumexp"] | int
 
 _ORDERS = ("slots", "any", "assigned")
 ENGINES = ("auto", "brute", "best-first", "inverted", "enumerate", "accumulate", "beam")
@@ -44,17 +45,33 @@ class _NativeAnswer(NamedTuple):
     work: int
 
 
-@dataclass(frozen=True)
-class _DecodeOptions:
-    """How to decode, and what may be found."""
+class DecodeOptions(TypedDict, total=False):
+    """How to decode, and what may be found.
 
-    order: str
+    `work_limit` ends the search after about so many rows and nodes; the answer then says what it is worth. `allow`,
+    `forbid` (document ids) and `where` (`country = "de" and price < 10`) restrict what may be found.
+    """
+
+    order: Order
     length_norm: float
-    engine: str
+    engine: Engine
     work_limit: int
     allow: Iterable[str] | None
     forbid: Iterable[str] | None
     where: str | Filter | None
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """`DecodeOptions` with their defaults, and what the method called adds to them."""
+
+    order: str = "slots"
+    length_norm: float = 0.0
+    engine: str = "auto"
+    work_limit: int = 0
+    allow: Iterable[str] | None = None
+    forbid: Iterable[str] | None = None
+    where: str | Filter | None = None
     documents: bool = False
     top: int = 1
     width: int = 0
@@ -180,94 +197,37 @@ class Decoder:
         """How many slots queries have."""
         return self._slots
 
-    def docids(
-        self,
-        scores: SlotScores,
-        k: int = 10,
-        *,
-        order: Order = "slots",
-        length_norm: float = 0.0,
-        engine: Engine = "auto",
-        work_limit: int = 0,
-        allow: Iterable[str] | None = None,
-        forbid: Iterable[str] | None = None,
-        where: str | Filter | None = None,
-    ) -> Decoded[DocidHit]:
-        """The k best docids.
-
-        `work_limit` ends the search after about so many rows and nodes; the answer then says what it is worth.
-        `allow`, `forbid` (document ids) and `where` (`country = "de" and price < 10`) restrict what may be found.
-        """
-        return self._docids(scores, k, _DecodeOptions(order, length_norm, engine, work_limit, allow, forbid, where))
+    def docids(self, scores: SlotScores, k: int = 10, **options: Unpack[DecodeOptions]) -> Decoded[DocidHit]:
+        """The k best docids."""
+        return self._docids(scores, k, _Settings(**options))
 
     def beam(
-        self,
-        scores: SlotScores,
-        k: int = 10,
-        *,
-        width: int = 10,
-        order: Literal["slots", "any"] = "slots",
-        length_norm: float = 0.0,
-        allow: Iterable[str] | None = None,
-        forbid: Iterable[str] | None = None,
-        where: str | Filter | None = None,
+        self, scores: SlotScores, k: int = 10, *, width: int = 10, **options: Unpack[DecodeOptions]
     ) -> Decoded[DocidHit]:
         """The k best docids that a beam of some width comes across; the paper's way, and not exact."""
         if width < 1:
             raise ValueError(f"a beam of width {width}: give 1 or more")
-        return self._docids(scores, k, _DecodeOptions(order, length_norm, "beam", 0, allow, forbid, where, width=width))
+        return self._docids(scores, k, replace(_Settings(**options), engine="beam", width=width))
 
     def documents(
-        self,
-        scores: SlotScores,
-        k: int = 10,
-        *,
-        aggregate: Literal["max", "logsumexp"] | int = "max",
-        order: Order = "slots",
-        length_norm: float = 0.0,
-        engine: Engine = "auto",
-        work_limit: int = 0,
-        allow: Iterable[str] | None = None,
-        forbid: Iterable[str] | None = None,
-        where: str | Filter | None = None,
+        self, scores: SlotScores, k: int = 10, *, aggregate: Aggregation = "max", **options: Unpack[DecodeOptions]
     ) -> Decoded[DocumentHit]:
         """The k best documents, each by its best docid, or the log of the sum of exp over its best n, or over all."""
-        search = self.search(
-            scores,
-            aggregate=aggregate,
-            order=order,
-            length_norm=length_norm,
-            engine=engine,
-            work_limit=work_limit,
-            allow=allow,
-            forbid=forbid,
-            where=where,
-        )
-        return search.best(k)
+        return self.search(scores, aggregate=aggregate, **options).best(k)
 
     def search(
-        self,
-        scores: SlotScores,
-        *,
-        aggregate: Literal["max", "logsumexp"] | int = "max",
-        order: Order = "slots",
-        length_norm: float = 0.0,
-        engine: Engine = "auto",
-        work_limit: int = 0,
-        allow: Iterable[str] | None = None,
-        forbid: Iterable[str] | None = None,
-        where: str | Filter | None = None,
+        self, scores: SlotScores, *, aggregate: Aggregation = "max", **options: Unpack[DecodeOptions]
     ) -> DocumentSearch:
-        """A search for documents in the table as it is now; for the options see `documents`."""
+        """A search for documents in the table as it is now; for the options see `DecodeOptions`."""
         named = {"max": 1, "logsumexp": 0}
         if aggregate not in named and not (isinstance(aggregate, int) and aggregate >= 1):
             raise ValueError(f"aggregate {aggregate!r}: give max, logsumexp or a number of docids, 1 or more")
         top = aggregate if isinstance(aggregate, int) else named[aggregate]
-        options = _DecodeOptions(order, length_norm, engine, work_limit, allow, forbid, where, documents=True, top=top)
-        snapshot, space, allowed = self._view(options)
-        return DocumentSearch(snapshot, allowed, lambda k, mask: self._run(space, scores, k, options, mask))
+        settings = replace(_Settings(**options), documents=True, top=top)
+        snapshot, space, allowed = self._view(settings)
+        return DocumentSearch(snapshot, allowed, lambda k, mask: self._run(space, scores, k, settings, mask))
 
-    def _docids(self, scores: SlotScores, k: int, options: _DecodeOptions) -> Decoded[DocidHit]:
+    def _docids(self, scores: SlotScores, k: int, options: _Settings) -> Decoded[DocidHit]:
         snapshot, space, allowed = self._view(options)
         found = self._run(space, scores, k, options, allowed)
 
@@ -284,7 +244,7 @@ class Decoder:
         space: _native.SearchSpace,
         scores: SlotScores,
         k: int,
-        options: _DecodeOptions,
+        options: _Settings,
         allowed: NDArray[np.uint64] | None,
     ) -> _NativeAnswer:
         if scores.slots != self._slots:
@@ -321,7 +281,7 @@ class Decoder:
             )
         )
 
-    def _view(self, options: _DecodeOptions) -> tuple[Snapshot, _native.SearchSpace, NDArray[np.uint64] | None]:
+    def _view(self, options: _Settings) -> tuple[Snapshot, _native.SearchSpace, NDArray[np.uint64] | None]:
         """What the table is now, and the documents of it that the options allow."""
         for name in ("allow", "forbid"):
             if isinstance(getattr(options, name), str):

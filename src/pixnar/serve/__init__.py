@@ -6,8 +6,8 @@ The queue's workers search whichever index `live_index` holds at that moment.
 
 from pixnar.serve.app import make_app
 from pixnar.serve.live_index import LiveIndex
-from pixnar.serve.queue import AdmissionQueue, Limits
+from pixnar.serve.queue import Limits
 from pixnar.serve.run import Settings, serve
-from pixnar.serve.server import Server, make_server
+from pixnar.serve.server import make_server
 
-__all__ = ["AdmissionQueue", "Limits", "LiveIndex", "Server", "Settings", "make_app", "make_server", "serve"]
+__all__ = ["Limits", "LiveIndex", "Settings", "make_app", "make_server", "serve"]

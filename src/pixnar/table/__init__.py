@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from pixnar.table.build import build_table
 from pixnar.table.files import add_files
-from pixnar.table.table import DocidTable, LengthCount
+from pixnar.table.table import DocidTable
 
-__all__ = ["DocidTable", "LengthCount", "add_files", "build_table"]
+__all__ = ["DocidTable", "add_files", "build_table"]

@@ -17,7 +17,8 @@ from pixnar.corpus.records import DocidRow, shown
 from pixnar.documents.documents import Documents, write_documents
 from pixnar.table.folder import TableFolder
 from pixnar.table.generation import write_generation
-from pixnar.table.table import LONGEST_DOCID, DocidTable
+from pixnar.table.journal import LONGEST_DOCID
+from pixnar.table.table import DocidTable
 from pixnar.vocab import TargetVocabulary
 
 _BATCH = 1 << 15

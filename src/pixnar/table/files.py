@@ -16,7 +16,8 @@ from pixnar.corpus import parse
 from pixnar.corpus.folder import json_docids
 from pixnar.corpus.lines import Meter, read_lines
 from pixnar.corpus.records import BadRows, DocidRow, Document, Skipped
-from pixnar.table.table import LONGEST_DOCID, DocidTable
+from pixnar.table.journal import LONGEST_DOCID
+from pixnar.table.table import DocidTable
 
 
 class Count(NamedTuple):

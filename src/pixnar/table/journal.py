@@ -31,6 +31,7 @@ from pixnar.corpus.records import Document, shown
 from pixnar.documents.columns import as_text
 
 Tokens = tuple[int, ...]
+LONGEST_DOCID = 1 << 16  # tokens
 
 _MAGIC = b"\x89PIXCHG1"
 _START = struct.Struct("<8sQ")  # magic, seal of the table
@@ -83,6 +84,30 @@ class Change:
             spellings=found["spellings"],
             documents=[Document(doc_id, title, "", metadata) for doc_id, title, metadata in found["documents"]],
         )
+
+    def check(self, vocab_size: int) -> None:
+        """Raise if anything about it is wrong, whatever the table holds."""
+        if self.spellings and len(self.spellings) != len(self.add):
+            raise ValueError(
+                f"{len(self.spellings)} spellings for {len(self.add)} docids: give one for each, or none at all"
+            )
+        for _, tokens in self.add:
+            if not 0 < len(tokens) <= LONGEST_DOCID or not all(0 <= v < vocab_size for v in tokens):
+                raise ValueError(
+                    f"docid {shown(tokens)} should have 1 to {LONGEST_DOCID:,} tokens, each from 0 to "
+                    f"{vocab_size - 1:,}"
+                )
+        for document in self.documents:
+            if not isinstance(document.title, str) or not isinstance(document.metadata, dict):
+                raise ValueError(
+                    f"document {shown(document.doc_id)} should have a text as title and a dict as metadata"
+                )
+        ids = [doc_id for doc_id, _ in [*self.add, *self.remove_pairs]]
+        for doc_id in [*ids, *self.remove_documents, *(document.doc_id for document in self.documents)]:
+            if not isinstance(doc_id, str):
+                raise ValueError(f"the id of a document is text, not {shown(doc_id)}")
+            if not doc_id:
+                raise PixnarError("the id of a document is empty: give it at least one character")
 
 
 class Position(NamedTuple):

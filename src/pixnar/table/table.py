@@ -32,13 +32,11 @@ from pixnar.table.compaction import (
 )
 from pixnar.table.folder import TableFolder
 from pixnar.table.generation import write_generation
-from pixnar.table.journal import START, Change, Position, Tokens
+from pixnar.table.journal import LONGEST_DOCID, START, Change, Position, Tokens
 from pixnar.table.open import OnDisk, read_table, read_vocabulary, settled
 from pixnar.table.overlay import Overlay, table_of
 from pixnar.table.snapshot import Snapshot
 from pixnar.vocab import TargetVocabulary
-
-LONGEST_DOCID = 1 << 16  # tokens
 
 
 def part_of(doc_id: str, parts: int) -> int:
@@ -268,14 +266,14 @@ class DocidTable:
         `documents` describes documents, new ones and known ones; one that is only added has no title and no metadata.
         """
         change = Change(
-            add=[(doc_id, _tokens(tokens)) for doc_id, tokens in add],
+            add=[(doc_id, tuple(map(int, tokens))) for doc_id, tokens in add],
             remove_documents=list(remove_documents),
-            remove_docids=[_tokens(tokens) for tokens in remove_docids],
-            remove_pairs=[(doc_id, _tokens(tokens)) for doc_id, tokens in remove_pairs],
+            remove_docids=[tuple(map(int, tokens)) for tokens in remove_docids],
+            remove_pairs=[(doc_id, tuple(map(int, tokens))) for doc_id, tokens in remove_pairs],
             spellings=list(spellings),
             documents=list(documents),
         )
-        _check(change, self.vocab_size)
+        change.check(self.vocab_size)
         self._check_part(change)
         # What is in memory is what a reader of the file will see: a tuple in metadata is a list from now on.
         change = Change.from_bytes(change.to_bytes())
@@ -488,29 +486,3 @@ def _snapshot_of(overlay: Overlay, version: int) -> Snapshot:
         difference=difference,
         changed=bool(difference),
     )
-
-
-def _tokens(tokens: Iterable[int]) -> Tokens:
-    return tuple(map(int, tokens))
-
-
-def _check(change: Change, vocab_size: int) -> None:
-    """Raise if anything about a change is wrong, whatever the table holds."""
-    if change.spellings and len(change.spellings) != len(change.add):
-        raise ValueError(
-            f"{len(change.spellings)} spellings for {len(change.add)} docids: give one for each, or none at all"
-        )
-    for _, tokens in change.add:
-        if not 0 < len(tokens) <= LONGEST_DOCID or not all(0 <= v < vocab_size for v in tokens):
-            raise ValueError(
-                f"docid {shown(tokens)} should have 1 to {LONGEST_DOCID:,} tokens, each from 0 to {vocab_size - 1:,}"
-            )
-    for document in change.documents:
-        if not isinstance(document.title, str) or not isinstance(document.metadata, dict):
-            raise ValueError(f"document {shown(document.doc_id)} should have a text as title and a dict as metadata")
-    ids = [doc_id for doc_id, _ in [*change.add, *change.remove_pairs]]
-    for doc_id in [*ids, *change.remove_documents, *(document.doc_id for document in change.documents)]:
-        if not isinstance(doc_id, str):
-            raise ValueError(f"the id of a document is text, not {shown(doc_id)}")
-        if not doc_id:
-            raise PixnarError("the id of a document is empty: give it at least one character")

@@ -9,10 +9,9 @@ from pixnar.base.normalize import normalize
 from pixnar.base.storage import container_kind
 from pixnar.vocab.baselines import TokenizerVocabulary
 from pixnar.vocab.phrases import Token, Vocabulary
-from pixnar.vocab.protocol import EncodedBatch, TargetVocabulary, mean_length
+from pixnar.vocab.protocol import TargetVocabulary, mean_length
 
 __all__ = [
-    "EncodedBatch",
     "TargetVocabulary",
     "Token",
     "TokenizerVocabulary",

@@ -67,13 +67,15 @@ def is_baseline(folder: str | os.PathLike[str]) -> bool:
     return manifest.format_of(Path(folder)) == BASELINE.format
 
 
-def open_retriever(folder: str | os.PathLike[str], *, threads: int = 2) -> Retriever:
-    """Open an index or a baseline, whichever a folder holds.
+def open_retriever(folder: str | os.PathLike[str], *, threads: int = 2, sources: str = "all") -> Retriever:
+    """Open an index or a baseline, whichever a folder holds; `sources` are those by which an index ranks.
 
     ``open_retriever("bm25.baseline").search("tea", k=5)``
     """
     where = Path(folder)
-    return open_baseline(where, threads=threads) if is_baseline(where) else Index.load(where, threads=threads)
+    if is_baseline(where):
+        return open_baseline(where, threads=threads)
+    return Index.load(where, threads=threads, sources=sources)
 
 
 def open_baseline(folder: Path, *, threads: int = 2) -> Retriever:

@@ -14,7 +14,7 @@ import numpy as np
 from pixnar.base.errors import MissingPartError
 from pixnar.base.progress import Progress
 from pixnar.corpus import Corpus, DocidRow, Document, Qrel, Query
-from pixnar.corpus.records import Batch, Row
+from pixnar.corpus.records import Batch, batches
 from pixnar.evaluation import latencies
 from pixnar.evaluation.baselines import build_bm25, build_dense, build_hybrid, describe, open_retriever
 from pixnar.evaluation.baselines.bi_encoder import Tuning
@@ -227,8 +227,6 @@ def _plot(axes: Axes, study: Study, rows: dict[str, Judged], spent: dict[str, di
 
 SIBLINGS = 20  # keywords that a keyword is trained to find, at most
 
-_BATCH = 4096
-
 
 def as_keywords(corpus: Corpus, *, seed: int = 0) -> Corpus:
     """The same corpus with its distinct docids as documents, each named by itself.
@@ -257,11 +255,11 @@ class _Keywords:
 
     def documents(self, stage: str, progress: Progress | None) -> Iterator[Batch[Document]]:
         rows = (Document(f"k{i}", text, "", {}) for i, text in enumerate(self._named[0]))
-        return _batches(stage, rows, len(self._named[0]), progress)
+        return batches(stage, rows)
 
     def docids(self, stage: str, progress: Progress | None) -> Iterator[Batch[DocidRow]]:
         rows = (DocidRow(f"k{i}", text) for i, text in enumerate(self._named[0]))
-        return _batches(stage, rows, len(self._named[0]), progress)
+        return batches(stage, rows)
 
     def docid_files(self) -> list[Path]:
         raise MissingPartError(f"{self._corpus.name} as keywords is made of other rows: it has no files of docids")
@@ -271,10 +269,10 @@ class _Keywords:
             yield from (Query(f"keyword-{i}", text) for i, text in enumerate(self._named[0]))
             yield from (Query(f"query-{row.query_id}", row.text) for row in self._corpus.queries())
 
-        return _batches(stage, rows(), 0, progress)
+        return batches(stage, rows())
 
     def qrels(self, split: str, stage: str, progress: Progress | None) -> Iterator[Batch[Qrel]]:
-        return _batches(stage, self._qrels(split), 0, progress)
+        return batches(stage, self._qrels(split))
 
     def splits(self) -> list[str]:
         return ["train", *(name for name in self._corpus.splits() if name != "train")]
@@ -298,20 +296,6 @@ class _Keywords:
                     grades[one] = max(grades.get(one, 0), row.score)
             for query_id, grades in best.items():
                 yield from (Qrel(f"query-{query_id}", f"k{one}", score) for one, score in grades.items())
-
-
-def _batches(stage: str, rows: Iterator[Row], total: int, progress: Progress | None) -> Iterator[Batch[Row]]:
-    held: list[Row] = []
-    done = 0
-    for row in rows:
-        held.append(row)
-        if len(held) == _BATCH:
-            yield Batch(stage, range(done + 1, done + 1 + len(held)), held, [])
-            done += len(held)
-            held = []
-            if progress:
-                progress(stage, done, total)
-    yield Batch(stage, range(done + 1, done + 1 + len(held)), held, [])
 
 
 _MEASURES = ("P@100", "P@10", "R@100", "MRR@10")

@@ -80,45 +80,40 @@ def measure_costs(
     for label, index in indexes.items():
         for query in queries[label][:_WARM_UP]:
             index.ranker.decode(index.ranker.scored(query), k)
-    score = {label: np.full(len(texts), np.inf) for label in indexes}
-    decode = {label: np.full(len(texts), np.inf) for label in indexes}
-    postings = {label: np.zeros(len(texts)) for label in indexes}
-    work = {label: np.zeros(len(texts)) for label in indexes}
+    measured = {label: np.zeros((len(texts), 4)) for label in indexes}  # seconds of both parts, postings, work
     engines: dict[str, set[str]] = {label: set() for label in indexes}
     for i in range(len(texts)):
-        scored: dict[str, SlotScores] = {}
-        for _ in range(repeats):
-            for label, index in indexes.items():
+        times = np.full((repeats, len(indexes), 2), np.inf)
+        for repeat in range(repeats):
+            for place, (label, index) in enumerate(indexes.items()):
+                scorer = index.ranker.scorer
                 began = time.thread_time()
-                scored[label] = index.ranker.scored(queries[label][i])
-                score[label][i] = min(score[label][i], time.thread_time() - began)
-        for _ in range(repeats):
-            for label, index in indexes.items():
-                rule, order = index.ranker.scorer.rule, index.ranker.scorer.order
-                began = time.thread_time()
+                scored = index.ranker.scored(queries[label][i])
+                between = time.thread_time()
                 found = index.ranker.decoder.documents(
-                    scored[label], k, aggregate=rule.aggregate, order=order, length_norm=rule.length_power
+                    scored, k, aggregate=scorer.rule.aggregate, order=scorer.order, length_norm=scorer.rule.length_power
                 )
-                decode[label][i] = min(decode[label][i], time.thread_time() - began)
-                work[label][i] = found.work
+                times[repeat, place] = between - began, time.thread_time() - between
                 engines[label].add(found.engine)
-        for label, index in indexes.items():
-            by_slot = index.ranker.scorer.order == "slots"
-            postings[label][i] = count_postings(scored[label], counts[label], by_slot=by_slot)
+                postings = count_postings(scored, counts[label], by_slot=scorer.order == "slots")
+                measured[label][i, 2:] = postings, found.work
+        for label, best in zip(indexes, times.min(axis=0), strict=True):
+            measured[label][i, :2] = best
     out = {}
     for label, index in indexes.items():
         table, sizes = index.table, index.table.sizes
         docids = max(1, table.snapshot().table.rows)
+        score, decode, postings, work = measured[label].mean(axis=0).tolist()
         out[label] = Cost(
             slots=index.ranker.scorer.slots,
             tokens_per_docid=float(index.manifest["facts"]["tokens_per_docid"]),
             tokens_scored=index.rows.count - 1,
-            postings=float(postings[label].mean()),
-            work=float(work[label].mean()),
+            postings=postings,
+            work=work,
             engines=sorted(engines[label]),
-            score_ms=1e3 * float(score[label].mean()),
-            decode_ms=1e3 * float(decode[label].mean()),
-            decode_p99_ms=1e3 * float(np.percentile(decode[label], 99)),
+            score_ms=1e3 * score,
+            decode_ms=1e3 * decode,
+            decode_p99_ms=1e3 * float(np.percentile(measured[label][:, 1], 99)),
             table_bytes_per_docid=(sizes["docids"] + sizes["index"]) / docids,
             row_bytes=index.rows.nbytes,
             row_bytes_per_docid=index.rows.nbytes / docids,
@@ -194,9 +189,7 @@ def table2(study: Study) -> StudyReport:
         against = None if row is first else better(row, first)
         grid.rows.append((label, *_sizes(row), *quality(row, DEFAULT), against))
     smallest, largest = (pick(row.facts["vocabulary"] for row in rows.values()) for pick in (min, max))
-    rival = max(
-        (row for label, row in rows.items() if label not in ("phrases",)), key=lambda row: row.figures["MRR@10"]
-    )
+    rival = max((row for label, row in rows.items() if label != "phrases"), key=lambda row: row.figures["MRR@10"])
     return StudyReport(
         "table2",
         "Table 2: kinds of vocabulary",
