@@ -438,7 +438,7 @@ def test_a_query_takes_as_many_lists_as_dev_needs(
     few = Index.load(tmp_path / "few").ranker.shortlist
     assert few is not None
     assert few.k == 1
-    monkeypatch.setattr("pixnar.pipeline.choices._LISTS", (3, 4))  # times the one that comes to 5 % of so few tokens
+    monkeypatch.setattr("pixnar.pipeline.choices.SHARES_OF_LISTS", (3, 4))  # of the one list that is 5 % of the tokens
     made(corpus, tmp_path / "more", wish)
     more = Index.load(tmp_path / "more").ranker.shortlist
     assert more is not None
