@@ -62,7 +62,7 @@ class DecodeOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class _Settings:
+class _Decoding:
     """`DecodeOptions` with their defaults, and what the method called adds to them."""
 
     order: str = "slots"
@@ -199,7 +199,7 @@ class Decoder:
 
     def docids(self, scores: SlotScores, k: int = 10, **options: Unpack[DecodeOptions]) -> Decoded[DocidHit]:
         """The k best docids."""
-        return self._docids(scores, k, _Settings(**options))
+        return self._docids(scores, k, _Decoding(**options))
 
     def beam(
         self, scores: SlotScores, k: int = 10, *, width: int = 10, **options: Unpack[DecodeOptions]
@@ -207,7 +207,7 @@ class Decoder:
         """The k best docids that a beam of some width comes across; the paper's way, and not exact."""
         if width < 1:
             raise ValueError(f"a beam of width {width}: give 1 or more")
-        return self._docids(scores, k, replace(_Settings(**options), engine="beam", width=width))
+        return self._docids(scores, k, replace(_Decoding(**options), engine="beam", width=width))
 
     def documents(
         self, scores: SlotScores, k: int = 10, *, aggregate: Aggregation = "max", **options: Unpack[DecodeOptions]
@@ -223,11 +223,11 @@ class Decoder:
         if aggregate not in named and not (isinstance(aggregate, int) and aggregate >= 1):
             raise ValueError(f"aggregate {aggregate!r}: give max, logsumexp or a number of docids, 1 or more")
         top = aggregate if isinstance(aggregate, int) else named[aggregate]
-        settings = replace(_Settings(**options), documents=True, top=top)
-        snapshot, space, allowed = self._view(settings)
-        return DocumentSearch(snapshot, allowed, lambda k, mask: self._run(space, scores, k, settings, mask))
+        decoding = replace(_Decoding(**options), documents=True, top=top)
+        snapshot, space, allowed = self._view(decoding)
+        return DocumentSearch(snapshot, allowed, lambda k, mask: self._run(space, scores, k, decoding, mask))
 
-    def _docids(self, scores: SlotScores, k: int, options: _Settings) -> Decoded[DocidHit]:
+    def _docids(self, scores: SlotScores, k: int, options: _Decoding) -> Decoded[DocidHit]:
         snapshot, space, allowed = self._view(options)
         found = self._run(space, scores, k, options, allowed)
 
@@ -244,7 +244,7 @@ class Decoder:
         space: _native.SearchSpace,
         scores: SlotScores,
         k: int,
-        options: _Settings,
+        options: _Decoding,
         allowed: NDArray[np.uint64] | None,
     ) -> _NativeAnswer:
         if scores.slots != self._slots:
@@ -281,7 +281,7 @@ class Decoder:
             )
         )
 
-    def _view(self, options: _Settings) -> tuple[Snapshot, _native.SearchSpace, NDArray[np.uint64] | None]:
+    def _view(self, options: _Decoding) -> tuple[Snapshot, _native.SearchSpace, NDArray[np.uint64] | None]:
         """What the table is now, and the documents of it that the options allow."""
         for name in ("allow", "forbid"):
             if isinstance(getattr(options, name), str):
