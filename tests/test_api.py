@@ -58,7 +58,7 @@ def index(home: Path) -> pixnar.Index:
 
 def test_fit_and_search(index: pixnar.Index, home: Path) -> None:
     assert len(index) == 12
-    assert repr(index) == f"Index('{home / 'index'}': 12 documents, {index.table.pairs} docids)"
+    assert repr(index) == f"Index('{home / 'index'}': 12 documents, {index.table.pairs} names)"
     name = rows()[4]["also called"][1]
     hits = index.search(name, k=3)
     assert hits[0].id == "s4"

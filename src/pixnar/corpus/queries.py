@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 DEV = "dev"
 _LEAST_NAMES = 3  # of a document that gives one away
-_FEWEST = 50  # queries below which nothing can be selected
+FEWEST = 50  # queries below which nothing can be selected
 
 
 def hold_out(corpus: Corpus, most: int, seed: int = 0, progress: Progress | None = None) -> Corpus:
@@ -34,7 +34,7 @@ def hold_out(corpus: Corpus, most: int, seed: int = 0, progress: Progress | None
     documents = Counter(row.doc_id for row in corpus.docids(progress))
     rich = sorted((_hash(doc_id, seed), doc_id) for doc_id, names in documents.items() if names >= _LEAST_NAMES)
     drawn = {doc_id for _, doc_id in rich[: min(most, len(documents) // 10)]}
-    if len(drawn) < _FEWEST:
+    if len(drawn) < FEWEST:
         return corpus
     titles = {row.doc_id: normalize(row.title) for row in corpus.documents(progress) if row.doc_id in drawn}
     names: dict[str, list[str]] = defaultdict(list)
@@ -45,7 +45,7 @@ def hold_out(corpus: Corpus, most: int, seed: int = 0, progress: Progress | None
     keys = {normalize(text): DocidRow(doc_id, text) for doc_id, text in chosen.items()}
     times = Counter(key for row in corpus.docids(progress) if (key := normalize(row.docid)) in keys)
     rows = {key: row for key, row in keys.items() if times[key] == 1}
-    if len(rows) < _FEWEST:
+    if len(rows) < FEWEST:
         return corpus
     other = Corpus(
         corpus.name, _HeldOut(corpus._source, rows), skip_bad_rows=corpus.skip_bad_rows, check_ids=corpus._check

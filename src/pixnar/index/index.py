@@ -169,8 +169,7 @@ class Index:
         return self.table.documents
 
     def __repr__(self) -> str:
-        docids = self.table.pairs
-        return f"Index({str(self.folder)!r}: {len(self):,} documents, {docids:,} docids)"
+        return f"Index({str(self.folder)!r}: {len(self):,} documents, {self.table.pairs:,} names)"
 
     def add(
         self,

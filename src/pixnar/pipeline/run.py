@@ -16,7 +16,7 @@ from pixnar.base.errors import PixnarError
 from pixnar.base.progress import Progress
 from pixnar.base.workdir import swap
 from pixnar.corpus import Corpus, open_corpus
-from pixnar.corpus.queries import DEV, hold_out
+from pixnar.corpus.queries import DEV, FEWEST, hold_out
 from pixnar.docid_generation import DocidOptions, make_docids
 from pixnar.evaluation.queries import Queries, read_queries
 from pixnar.fusion.fuse import Fusion
@@ -149,6 +149,8 @@ class _Fit(FitContext):
         if held := len(self.corpus.held_out):
             self.report.facts["held_out"] = held
             self.say(f"no dev split: {held:,} docids are held out as dev queries and added to the index at the end")
+        else:
+            self.say(f"no dev split: there are too few documents and names to hold out {FEWEST} of them as one")
 
     def _give_back(self, table: DocidTable) -> None:
         """Add the docids that were held out; see `table` for a fit that is interrupted after this."""
