@@ -62,13 +62,12 @@ _POLICY = (
 
 def make_app(server: Server, *, log_queries: bool = False, access_log: bool = True) -> FastAPI:
     """The HTTP API of a server."""
-    limits, queue, backend = server.limits, server.queue, server.backend
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        await run_in_threadpool(queue.close)
-        backend.close()
+        await run_in_threadpool(server.queue.close)
+        server.backend.close()
 
     app = FastAPI(
         title="PIXNAR",
@@ -80,6 +79,18 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
         lifespan=lifespan,
     )
     _handle_errors(app, server)
+    _add_search(app, server, log_queries)
+    _add_changes(app, server)
+    _add_operations(app, server)
+    for path, name in (("/", "index.html"), ("/docs", "docs.html")):
+        app.get(path, include_in_schema=False)(_page(name))
+    app.openapi = with_limits(app, server.limits)  # type: ignore[method-assign]
+    app.add_middleware(RequestGuard, server=server, access_log=access_log)
+    return app
+
+
+def _add_search(app: FastAPI, server: Server, log_queries: bool) -> None:
+    limits, queue, backend = server.limits, server.queue, server.backend
 
     async def run_search(request: Request, body: Search) -> Response:
         began = time.perf_counter()
@@ -112,6 +123,10 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
         """The same for one query, in an address."""
         return await run_search(request, parameters.as_search())
 
+
+def _add_changes(app: FastAPI, server: Server) -> None:
+    limits, backend = server.limits, server.backend
+
     def counts() -> Response:
         facts = backend.facts()
         return json_reply({"documents": facts["documents"], "pairs": facts["docids"]})
@@ -139,6 +154,8 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
         await run_in_threadpool(backend.remove, doc_id, docid, limits)
         return await run_in_threadpool(counts)
 
+
+def _add_operations(app: FastAPI, server: Server) -> None:
     @app.get("/health", response_model=StateOut, tags=["operations"])
     async def health() -> Response:
         """Whether the process lives."""
@@ -166,27 +183,10 @@ def make_app(server: Server, *, log_queries: bool = False, access_log: bool = Tr
     @app.get("/info", response_model=InfoOut, tags=["operations"])
     async def info() -> Response:
         """What is served, and how much may be asked."""
-        facts = await run_in_threadpool(backend.facts)
-        return json_reply(
-            {
-                "index": backend.name,
-                "version": pixnar.__version__,
-                **facts,
-                "limits": {
-                    "k": limits.k,
-                    "query_characters": limits.query_characters,
-                    "queries": limits.queries,
-                    "width": limits.width,
-                },
-                "live_changes": bool(server.keys),
-            }
-        )
-
-    for path, name in (("/", "index.html"), ("/docs", "docs.html")):
-        app.get(path, include_in_schema=False)(_page(name))
-    app.openapi = with_limits(app, limits)  # type: ignore[method-assign]
-    app.add_middleware(RequestGuard, server=server, access_log=access_log)
-    return app
+        facts = await run_in_threadpool(server.backend.facts)
+        limits = {name: getattr(server.limits, name) for name in ("k", "query_characters", "queries", "width")}
+        own = {"index": server.backend.name, "version": pixnar.__version__}
+        return json_reply(own | facts | {"limits": limits, "live_changes": bool(server.keys)})
 
 
 def _page(name: str) -> Callable[[], Awaitable[Response]]:
