@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -61,6 +61,7 @@ def check_paths(paths: list[Tokens], k: int, leaf: int) -> None:
 @given(
     st.integers(0, 120), st.integers(0, 60), st.sampled_from([2, 3, 30]), st.sampled_from([1, 4, 30]), st.integers(0, 9)
 )
+@example(1, 0, 2, 1, 0)
 def test_paths_are_distinct_and_none_begins_another(count: int, copies: int, k: int, leaf: int, seed: int) -> None:
     vectors = random_vectors(count, seed, copies=copies if count else 0)
     paths = cluster_paths(vectors, k=k, leaf=leaf, seed=seed)
