@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from torch import Tensor, nn
 from pixnar.base.errors import PixnarError
 from pixnar.evaluation.baselines.autoregressive.backbone import MOST, QueryDecoder, Seq2Seq, padded
 from pixnar.evaluation.baselines.autoregressive.beam import BeamOptions, beam_search, exhaustive, sequence_log_p
-from pixnar.evaluation.baselines.autoregressive.ids import END, FIRST, PAD, PieceTokens
+from pixnar.evaluation.baselines.autoregressive.gather import SEAL, SEAL_LM_FM, GatherOptions, Key, gather, seal_lm
+from pixnar.evaluation.baselines.autoregressive.ids import END, FIRST, PAD, PieceTokens, text_ids
 from pixnar.evaluation.baselines.autoregressive.layers import Pointer, encoder_layers
+from pixnar.evaluation.baselines.autoregressive.substrings import Substrings
 from pixnar.evaluation.baselines.autoregressive.trie import Trie
 from pixnar.model.encoder import Encoder
 from tests.helpers.tiny_model import KINDS, TEXTS, body, tokenizer
@@ -209,23 +212,47 @@ def test_ids_that_are_no_word_pieces_begin_at_random_and_are_not_copied() -> Non
     assert np.exp(log_p).sum() == pytest.approx(1.0, abs=1e-5)
 
 
-def test_a_few_steps_of_training_teach_a_text_to_each_query() -> None:
+@pytest.fixture(scope="module")
+def trained() -> tuple[Seq2Seq, list[tuple[int, ...]]]:
+    """A model that learned to generate the endings of another text than it reads, so not by copying; and all texts."""
     encoder = tiny()
-    pieces = words(encoder)
-    tokens = PieceTokens([piece for text in pieces for piece in text])
+    tokens, ids = text_ids(words(encoder))
     model = Seq2Seq(encoder, tokens)
-    targets = padded([[*tokens.encode(text), END] for text in (*pieces[1:], pieces[0])])  # not what it could copy
+    pairs = [
+        (text, [*one[start:], END])
+        for text, one in zip(TEXTS, (*ids[1:], ids[0]), strict=True)
+        for start in range(len(one))
+    ]
+    texts, targets = [text for text, _ in pairs], padded([target for _, target in pairs])
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     torch.manual_seed(0)
-    for _ in range(80):
+    for _ in range(120):
         optimizer.zero_grad()
-        model.loss(model.source(TEXTS), targets).backward()  # type: ignore[no-untyped-call]
+        model.loss(model.source(texts), targets).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    model.eval()
-    trie = Trie.of([tokens.encode(text) for text in pieces], end=END)
+    return model.eval(), ids
+
+
+def test_a_few_steps_of_training_teach_a_text_to_each_query(trained: tuple[Seq2Seq, list[tuple[int, ...]]]) -> None:
+    model, ids = trained
+    trie = Trie.of(ids, end=END)
     for number, text in enumerate(TEXTS):
-        (best,) = beam_search(model.decoder(text), trie, BeamOptions(width=1, steps=16, end=END))
+        best, *_ = beam_search(model.decoder(text), trie, BeamOptions(width=3, steps=16, end=END))
         assert trie.items(trie.find(best.tokens)).tolist() == [(number + 1) % len(TEXTS)]
+
+
+@pytest.mark.parametrize("options", [SEAL, SEAL_LM_FM, seal_lm(3)], ids=["SEAL", "SEAL-LM+FM", "SEAL-LM"])
+def test_generated_ngrams_find_the_document_they_were_learned_from(
+    trained: tuple[Seq2Seq, list[tuple[int, ...]]], options: GatherOptions
+) -> None:
+    model, ids = trained
+    index, options = Substrings.of(ids), replace(options, smoothing=0.1)  # of few tokens
+    for number, text in enumerate(TEXTS):
+        decoder = model.decoder(text)
+        unigrams = decoder.step(decoder.start(), np.array([PAD]))[0][0]
+        kept = beam_search(decoder, index, BeamOptions(width=8, steps=4, memory=True))
+        scored = gather(index, [Key(one.tokens, one.log_p) for one in kept], options, unigrams)
+        assert scored.first(1).tolist() == [(number + 1) % len(TEXTS)]
 
 
 def test_sequences_that_are_too_long_are_refused() -> None:
