@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pixnar.base.errors import PixnarError
@@ -61,7 +62,12 @@ def test_documents_and_nothing_else(tmp_path: Path, encoder: Path) -> None:
     assert any("no dev split" in line for line in said)
     assert os.listdir(corpus) == ["corpus.jsonl"]
     index = Index.load(tmp_path / "index")
-    found = [index.search(" ".join(document.text.split()[3:7]), k=1)[0].id for document in documents]
+    queries = [" ".join(document.text.split()[3:7]) for document in documents]
+    found = [[hit.id for hit in index.search(query, k=3)] for query in queries]
+    assert index.ranker.lexical is not None
+    assert index.ranker.fusion is not None
+    assert index.ranker.fusion.weights == {"docids": 1.0, "lexical": 3.0}
+    by_words = [int(index.ranker.lexical.score(query).argmax()) for query in queries]
     wish = settings(encoder, fuse__text_vectors=0, naming__sentences=1, naming__phrases=9, train__steps=1)
     made(corpus, tmp_path / "other", wish, [])
     mine, theirs = tmp_path / "index" / "lexical.pixnar", tmp_path / "other" / "lexical.pixnar"
@@ -69,8 +75,10 @@ def test_documents_and_nothing_else(tmp_path: Path, encoder: Path) -> None:
     assert lengths[0] == lengths[1]  # what the text says counts once, whatever the docids repeat
     tables = [(tmp_path / name / "docids" / "table.pixnar").read_bytes() for name in ("index", "other")]
     assert tables[0] != tables[1]
-    right = sum(doc_id == document.doc_id for doc_id, document in zip(found, documents, strict=True))
-    assert right > 35
+    numbering = index.table.snapshot().numbering
+    named = index.table.snapshot().doc_ids(numbering.numbers(np.array(by_words)).tolist())
+    assert sum(doc_id == document.doc_id for doc_id, document in zip(named, documents, strict=True)) > 35
+    assert sum(document.doc_id in ids for ids, document in zip(found, documents, strict=True)) > 35
 
 
 def test_an_empty_file_of_docids_is_none(tmp_path: Path, encoder: Path) -> None:

@@ -210,14 +210,15 @@ def test_vectors_are_those_of_the_trained_encoder(
 def test_a_corpus_without_dev(tmp_path: Path, encoder: Path) -> None:
     write_small(tmp_path / "corpus", 8, 3, splits=())
     said: list[str] = []
-    report = made(tmp_path / "corpus", tmp_path / "index", settings(encoder), say=said.append)
+    report = made(tmp_path / "corpus", tmp_path / "index", settings(encoder, fuse__margin=0.005), say=said.append)
     assert report.dev == {}
     assert report.facts["steps"] == 6
     assert any("no dev split" in line for line in said)
     index = Index.load(tmp_path / "index")
     index.verify()
     assert index.ranker.fusion is not None
-    assert index.ranker.fusion.weights.keys() == {"docids", "lexical", "expansion", "dense", "text"}
+    assert index.ranker.fusion.weights == {"docids": 1.0, "lexical": 1.0, "text": 0.5}
+    assert not (tmp_path / "index" / "vectors.pixnar").exists()  # which no weight asks for
     assert index.ranker.fusion.scales.keys() == index.ranker.fusion.weights.keys()
     assert Index.load(tmp_path / "index", sources="lexical").ranker.fusion is not None
     assert Index.load(tmp_path / "index", sources="docids").ranker.fusion is None

@@ -34,9 +34,9 @@ from pixnar.search.ranker import PreparedQuery, Ranker
 
 Floats = NDArray[np.float32]
 
-# Weights of the sources where there is no dev split. docs/LOG.md has measurements, but none of TEXT (vectors of text):
-# its weight is a guess, that of DENSE.
-_WITHOUT_DEV = {DOCID_SCORE: 0.25, LEXICAL: 1.0, EXPANSION: 0.25, DENSE: 0.5, TEXT: 0.5}
+# Weights of the sources where there is no dev split, measured in docs/LOG.md; others count nothing.
+_WITHOUT_DEV = {DOCID_SCORE: 1.0, LEXICAL: 1.0, TEXT: 0.5}
+_OF_TEXT = {DOCID_SCORE: 1.0, LEXICAL: 3.0, TEXT: 2.0}  # where the docids are made of the text
 SHARES_OF_LISTS = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4)
 """How many lists a query may take, as shares of those that come to 5 % of the vocabulary."""
 _MOST_LISTED, _LIST_LOSS = 0.2, 0.01  # share of the vocabulary, and what may be lost of dev MRR@10
@@ -113,8 +113,10 @@ class DevChoices:
         own, everything = _sources(tables[0].columns)
         fusions: dict[str, dict[str, Any] | None] = dict.fromkeys(SOURCES)
         for key, sources in zip(SOURCES[1:], (own, everything), strict=True):
-            if len(sources) > 1:
-                fusions[key] = fixed_fusion(tables, {name: _WITHOUT_DEV[name] for name in sources}).to_dict()
+            usual = _OF_TEXT if self.fit.named else _WITHOUT_DEV
+            weights = {name: weight for name, weight in usual.items() if name in sources}
+            if len(weights) > 1:
+                fusions[key] = fixed_fusion(tables, weights).to_dict()
         return fusions
 
     def _lists_of_a_query(

@@ -131,7 +131,7 @@ class _Fit(FitContext):
         chosen, fusion = with_rule(ranker, rule), fusions["all"]
         chosen.fusion = Fusion.from_dict(fusion) if fusion else None
         chosen.drop_unweighted()
-        if len(dev) and self.recipe.fuse.margin:
+        if self.recipe.fuse.margin:
             for name in unused(fusions):
                 (self.folder / name).unlink(missing_ok=True)
         self.report.facts["served"] = ship(model, chosen, dev, self.folder, self.recipe.serve, self.say, self.progress)
