@@ -1,4 +1,4 @@
-"""pixnar baseline: BM25, dense retrieval, hybrids and CLOVERv2, built and searched as an index is."""
+"""pixnar baseline: BM25, dense retrieval, hybrids, CLOVERv2 and autoregressive models, searched as an index is."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 
 from pixnar.base.errors import PixnarError
 from pixnar.base.progress import show_progress
+from pixnar.cli import autoregressive
 from pixnar.cli.common import (
     Cache,
     JsonFile,
@@ -28,7 +29,8 @@ from pixnar.cli.common import (
 
 commands = group(
     "baseline",
-    "Build a baseline: BM25, dense retrieval, a hybrid of both, or a word-piece model (CLOVERv2).\n\n"
+    "Build a baseline: BM25, dense retrieval, a hybrid of both, a word-piece model (CLOVERv2), or an autoregressive "
+    "model.\n\n"
     "Each is a folder that [bold]pixnar search[/bold] and [bold]pixnar verify[/bold] take like an index.",
 )
 
@@ -85,7 +87,7 @@ def bm25(
     from pixnar.evaluation.baselines import build_bm25
 
     build = partial(build_bm25, over=over, k1=_number("k1", k1), b=_number("b", b), overwrite=overwrite)
-    _build(corpus, output, build, skip_bad_rows, json_file)
+    build_with_progress(corpus, output, build, skip_bad_rows, json_file)
 
 
 @commands.command("dense")
@@ -161,7 +163,7 @@ def dense(
         threads=threads or os.cpu_count() or 1,
         say=print,
     )
-    _build(corpus, output, build, skip_bad_rows, json_file)
+    build_with_progress(corpus, output, build, skip_bad_rows, json_file)
 
 
 @commands.command("hybrid")
@@ -219,7 +221,7 @@ def hybrid(
         overwrite=overwrite,
         threads=threads or os.cpu_count() or 1,
     )
-    _build(corpus, output, build, skip_bad_rows, json_file)
+    build_with_progress(corpus, output, build, skip_bad_rows, json_file)
 
 
 @commands.command("clover")
@@ -276,6 +278,10 @@ def clover(
     write_json(json_file, {"index": str(output), "facts": report.facts, "dev": report.dev})
 
 
+for _row, _command in autoregressive.COMMANDS.items():
+    commands.command(_row)(_command)
+
+
 def _number(name: str, text: str) -> float | None:
     """A setting that may be auto, which is None."""
     if text == "auto":
@@ -286,7 +292,7 @@ def _number(name: str, text: str) -> float | None:
         raise PixnarError(f"{name} {text!r} is not possible: give a number or auto") from error
 
 
-def _build(
+def build_with_progress(
     corpus: str, output: Path, build: Callable[..., dict[str, Any]], skip_bad_rows: bool, json_file: Path | None
 ) -> None:
     """Build a baseline with progress, and say what it is and what it reaches on dev."""

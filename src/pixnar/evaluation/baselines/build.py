@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pixnar.base.errors import MissingPartError, PixnarError
+from pixnar.base.errors import PixnarError
 from pixnar.base.progress import Progress
 from pixnar.corpus import Corpus, open_corpus, state_of
 from pixnar.evaluation.baselines.bm25 import Bm25Retriever
@@ -28,6 +28,7 @@ from pixnar.evaluation.baselines.entries import (
     Entries,
     Floats,
     options,
+    readable,
 )
 from pixnar.evaluation.baselines.folder import BASELINE, BM25, DENSE, HYBRID, building, seal
 from pixnar.evaluation.baselines.hybrid import BM25_FOLDER, DENSE_FOLDER, DEPTH, WEIGHTS, HybridRetriever, fusions
@@ -35,7 +36,6 @@ from pixnar.evaluation.queries import read_queries
 from pixnar.index import manifest
 from pixnar.recipe import Train
 from pixnar.runtime import QueryEncoder
-from pixnar.vocab import normalize
 
 if TYPE_CHECKING:
     from pixnar.evaluation.baselines.bi_encoder import Tuning
@@ -65,7 +65,7 @@ def build_bm25(
     What is not given of k1 and b is chosen on dev, and with ``over="auto"`` the form as well.
     """
     source = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
-    forms = _FORMS[_readable(source)] if over == AUTO else (over,)
+    forms = _FORMS[readable(source)] if over == AUTO else (over,)
     with building(Path(folder), overwrite=overwrite) as aside:
         chosen, facts = _bm25(source, aside, forms, k1, b, progress)
         seal(aside, BM25, chosen, facts, source.name)
@@ -164,7 +164,7 @@ def build_dense(
 
 def _best_dense(source: Corpus, folder: Path, shared: dict[str, Any]) -> dict[str, Any]:
     """Write dense retrieval over docids or both, as is better on dev, over both without dev queries."""
-    found = _readable(source)
+    found = readable(source)
     forms = (BOTH, DOCIDS) if found == BOTH else (found,)
     with tempfile.TemporaryDirectory(dir=folder) as spare:
         places = {form: Path(spare) / form for form in forms}
@@ -235,7 +235,7 @@ def build_hybrid(
         raise PixnarError(f"over {over!r} is not possible for a hybrid: give {AUTO}, {', '.join(_FORMS)}")
     if dense is not None and bm25 is not None and over != AUTO:
         raise PixnarError("over is for a side that is built: leave it out, or leave out dense or bm25")
-    over = _readable(source) if over == AUTO else over
+    over = readable(source) if over == AUTO else over
     with building(Path(folder), overwrite=overwrite) as aside:
         one, other = aside / DENSE_FOLDER, aside / BM25_FOLDER
         if bm25 is None:
@@ -263,16 +263,6 @@ def build_hybrid(
         settings = {"fusion": made.fusion.to_dict(), "aggregate": made.dense.aggregate.to_dict(), "depth": depth}
         seal(aside, HYBRID, settings | {"dense": nearest["options"], "bm25": words["options"]}, facts, source.name)
     return facts
-
-
-def _readable(source: Corpus) -> str:
-    """What a corpus has: docids, text, or both."""
-    if not any(normalize(f"{document.title} {document.text}") for document in source.documents()):
-        return DOCIDS
-    try:
-        return BOTH if any(normalize(row.docid) for row in source.docids()) else TEXT
-    except MissingPartError:  # no such file
-        return TEXT
 
 
 def _copy(folder: Path, to: Path, kind: str) -> None:

@@ -195,6 +195,16 @@ class Entries:
         return cls(doc_ids, offsets, documents, spellings)
 
 
+def readable(corpus: Corpus) -> str:
+    """What a corpus has: docids, text, or both."""
+    if not any(normalize(f"{document.title} {document.text}") for document in corpus.documents()):
+        return DOCIDS
+    try:
+        return BOTH if any(normalize(row.docid) for row in corpus.docids()) else TEXT
+    except MissingPartError:  # no such file
+        return TEXT
+
+
 def write_ids(path: Path, doc_ids: Iterable[str]) -> None:
     """Write sorted document ids."""
     ids = SortedStrings.of(doc_ids)

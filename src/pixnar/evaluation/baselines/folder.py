@@ -30,6 +30,8 @@ BASELINE = manifest.Kind(
     oldest=2,
 )
 BM25, DENSE, HYBRID = "bm25", "dense", "hybrid"
+AUTOREGRESSIVE = {"seal-lm": "SEAL-LM", "seal-lm-fm": "SEAL-LM+FM", "seal": "SEAL", "minder": "MINDER", "dsi": "DSI"}
+"""The kinds of folders of the autoregressive baselines, and their names."""
 
 
 @contextlib.contextmanager
@@ -92,6 +94,11 @@ def open_baseline(folder: Path, *, threads: int = 2) -> Retriever:
             manifest.check_files(folder, content, [f"{DENSE_FOLDER}/{VECTORS}"], BASELINE)
             fusion, aggregate = fusion_from(options["fusion"]), Aggregate.from_dict(options["aggregate"])
             return HybridRetriever.load(folder, fusion, aggregate, depth=options["depth"], threads=threads)
+        if kind in AUTOREGRESSIVE:
+            from pixnar.evaluation.baselines.autoregressive.retriever import load_autoregressive  # with torch
+
+            manifest.check_files(folder, content, list(content["files"]), BASELINE)
+            return load_autoregressive(folder, options["settings"], threads=threads)
     except KeyError as error:
         raise FileFormatError(f"{folder} does not say {error}: copy or build the baseline again") from error
     raise FileFormatError(f"{folder} is a baseline of the kind {content['kind']!r}, unknown here: upgrade pixnar")
@@ -130,6 +137,8 @@ def _baseline(kind: str, options: dict[str, Any], facts: dict[str, Any]) -> str:
         return f"BM25 ({_READS[options['over']]}, k1 {options['k1']:g}, b {options['b']:g})"
     if kind == DENSE:
         return _dense(options, facts.get("fine_tuning"), Aggregate.from_dict(options["aggregate"]))
+    if kind in AUTOREGRESSIVE:
+        return _autoregressive(kind, options, facts["training"])
     parts = options["dense"], facts.get("fine_tuning"), Aggregate.from_dict(options["aggregate"])
     dense, bm25 = _dense(*parts), _baseline(BM25, options["bm25"], {})
     fusion = options["fusion"]
@@ -145,6 +154,15 @@ def _dense(options: dict[str, Any], tuned: dict[str, Any] | None, aggregate: Agg
         how = f"untrained: the best of {tuned['steps']:,} steps is step 0"
     several = [] if options["over"] == TEXT else [str(aggregate)]
     return f"dense ({', '.join([_READS[options['over']], *several, how])})"
+
+
+def _autoregressive(kind: str, options: dict[str, Any], training: dict[str, Any]) -> str:
+    settings = options["settings"]
+    own = {"seal-lm": f"n-grams of {settings['length']}", "minder": f"boost {settings['boost']:g}"}
+    own |= {"dsi": f"{options.get('ids')} ids"}
+    pairs = f"best of {training['pairs']:,} training pairs at {training['best_pairs']:,}"
+    parts = [_READS[options["over"]], *([own[kind]] if kind in own else []), f"beam {settings['beam']}", pairs]
+    return f"{AUTOREGRESSIVE[kind]} ({', '.join([*parts, 'no generative pre-training'])})"
 
 
 def _index(content: dict[str, Any], sources: str) -> str:

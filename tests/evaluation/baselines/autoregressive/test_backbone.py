@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pixnar.base.errors import PixnarError
+from pixnar.base.errors import FileFormatError, PixnarError
 from pixnar.evaluation.baselines.autoregressive.backbone import MOST, QueryDecoder, Seq2Seq, padded
 from pixnar.evaluation.baselines.autoregressive.beam import BeamOptions, beam_search, exhaustive, sequence_log_p
 from pixnar.evaluation.baselines.autoregressive.gather import SEAL, SEAL_LM_FM, GatherOptions, Key, gather, seal_lm
@@ -32,12 +33,12 @@ def words(encoder: Encoder, texts: tuple[str, ...] = TEXTS) -> list[list[int]]:
     return [pieces[1:-1] for pieces in encoder.pieces(texts)]
 
 
-def model_of(kind: str = "bert", *, markers: int = 0) -> tuple[Seq2Seq, list[list[int]]]:
+def model_of(kind: str = "bert", *, markers: int = 0, views: int = 0) -> tuple[Seq2Seq, list[list[int]]]:
     """A model over the words of all texts, and each text with its end."""
     encoder = tiny(kind)
     pieces = words(encoder)
     tokens = PieceTokens([piece for text in pieces for piece in text], markers=markers)
-    model = Seq2Seq(encoder, tokens).eval()
+    model = Seq2Seq(encoder, tokens, views=views).eval()
     with torch.no_grad():  # of a size that matters
         for part in model.parameters():
             part.add_(torch.randn(part.shape, generator=torch.Generator().manual_seed(1)) * 0.05)
@@ -261,3 +262,62 @@ def test_sequences_that_are_too_long_are_refused() -> None:
         model.forced(model.source(["tea"]), torch.full((1, MOST + 1), FIRST))
     with pytest.raises(PixnarError, match="layers 0 is not possible"):
         Seq2Seq(tiny(), 10, layers=0)
+
+
+def test_a_view_is_one_vector_on_the_states_of_the_encoder() -> None:
+    model, sequences = model_of(views=2)
+    targets = padded(sequences[:2])
+    with torch.no_grad():
+        both = model.forced(model.source(TEXTS[:2], [0, 1]), targets)
+        apart = [model.forced(model.source([TEXTS[i]], [i]), targets[i : i + 1])[0] for i in (0, 1)]
+        torch.testing.assert_close(both, torch.stack(apart), atol=1e-5, rtol=1e-5)
+        other = model.forced(model.source(TEXTS[:2], [1, 1]), targets)
+        assert not torch.allclose(other[0], both[0], atol=1e-3)
+        torch.testing.assert_close(other[1], both[1])
+        model.views.zero_()
+        torch.testing.assert_close(
+            model.forced(model.source(TEXTS[:2], [0, 1]), targets), model.forced(model.source(TEXTS[:2]), targets)
+        )
+
+
+def test_decoders_of_views_encode_a_text_once() -> None:
+    model, sequences = model_of(views=3)
+    calls: list[int] = []
+    model.encoder.body.register_forward_hook(lambda *_: calls.append(1))
+    decoders = model.decoders(TEXTS[0], [2, 0])
+    assert len(calls) == 1
+    tuples = [tuple(sequence) for sequence in sequences]
+    for decoder, view in zip(decoders, (2, 0), strict=True):
+        with torch.no_grad():
+            forced = model.sequence_log_p(model.source([TEXTS[0]], [view]), padded(sequences)).numpy()
+        assert sequence_log_p(decoder, tuples) == pytest.approx(forced, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_saved_model_is_the_same_when_it_is_read(kind: str, tmp_path: Path) -> None:
+    model, sequences = model_of(kind, markers=2, views=2)
+    ids = Seq2Seq(tiny(kind), 12, layers=2, most=7, seed=3)
+    for number, (one, targets) in enumerate(((model, padded(sequences)), (ids, torch.tensor([[5, 11, END]] * 6)))):
+        one.save_pretrained(tmp_path / str(number))
+        again = Seq2Seq.from_pretrained(tmp_path / str(number))
+        assert (again.most, len(again.views), len(again.layers)) == (one.most, len(one.views), len(one.layers))
+        with torch.no_grad():
+            torch.testing.assert_close(
+                again.loss(again.source(TEXTS), targets),
+                one.eval().loss(one.source(TEXTS), targets),
+                rtol=1e-5,
+                atol=1e-5,
+            )
+    assert not [path for path in tmp_path.rglob("*") if path.suffix in (".bin", ".pt", ".pkl")]
+    settings = tmp_path / "0" / "model.json"
+    settings.write_text(settings.read_text().replace('"layers": 3', '"layers": 2'))
+    with pytest.raises(FileFormatError, match="damaged or of another model"):
+        Seq2Seq.from_pretrained(tmp_path / "0")
+    settings.write_text(settings.read_text().replace('"most"', '"least"'))
+    with pytest.raises(FileFormatError, match="does not say 'most'"):
+        Seq2Seq.from_pretrained(tmp_path / "0")
+    (tmp_path / "1" / "model.safetensors").write_bytes(b"short")
+    with pytest.raises(FileFormatError, match="missing, damaged"):
+        Seq2Seq.from_pretrained(tmp_path / "1")
+    with pytest.raises(FileFormatError, match="cannot read"):
+        Seq2Seq.from_pretrained(tmp_path / "2")

@@ -9,7 +9,7 @@ from pathlib import Path
 from pixnar.evaluation.baselines import autoregressive
 
 MODULES = {path.stem for path in Path(autoregressive.__file__).parent.glob("*.py")} - {"__init__"}
-TORCH = {"backbone", "layers"}
+TORCH = {"backbone", "build", "layers", "retriever", "training"}
 
 
 def test_only_the_decoder_imports_torch() -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from pixnar.base.errors import PixnarError
+from pixnar.base.errors import FileFormatError, PixnarError
+from pixnar.base.storage import atomic_write
 from pixnar.evaluation.baselines.autoregressive.ids import END, PAD, PieceTokens
 from pixnar.evaluation.baselines.autoregressive.layers import (
     Attended,
@@ -30,6 +35,9 @@ MOST = 64
 _DROPOUT = 0.1
 _SMOOTHING = 0.1
 _START = 0.02  # standard deviation of rows that no encoder gives
+_FORMAT, _VERSION = "pixnar-seq2seq", 1
+_SETTINGS, _WEIGHTS, _ENCODER = "model.json", "model.safetensors", "encoder"
+_NAMES = ("tokens", "markers", "layers", "most", "views", "encoder", "max_pieces")
 
 
 class Source(NamedTuple):
@@ -58,17 +66,25 @@ class Seq2Seq(nn.Module):
 
     The decoder's layers begin as copies of the encoder's first, middle and last layer; `copied` is whether that was
     possible. Token embeddings, which are also the output, begin as those of the encoder for word pieces, and a pointer
-    can copy them from the text. Ids that are no word pieces begin at random, without a pointer.
+    can copy them from the text. Ids that are no word pieces begin at random, without a pointer. A *view* says which
+    kind of sequence is wanted: one learned vector each, added to the encoder's states.
     """
 
     def __init__(
-        self, encoder: Encoder, tokens: PieceTokens | int, *, layers: int = LAYERS, most: int = MOST, seed: int = 0
+        self,
+        encoder: Encoder,
+        tokens: PieceTokens | int,
+        *,
+        layers: int = LAYERS,
+        most: int = MOST,
+        views: int = 0,
+        seed: int = 0,
     ) -> None:
         super().__init__()
         if layers < 1:
             raise PixnarError(f"layers {layers} is not possible: give 1 or more")
         config: Any = encoder.body.config
-        width, self.most = encoder.width, most
+        width, self.most, self.tokens = encoder.width, most, tokens
         shape = (width, config.num_attention_heads, config.intermediate_size)
         eps = getattr(config, "layer_norm_eps", 1e-5)
         size, pieces = (tokens, None) if isinstance(tokens, int) else (tokens.size, tokens)
@@ -80,20 +96,25 @@ class Seq2Seq(nn.Module):
             self.places = nn.Parameter(torch.empty(most, width).normal_(0.0, _START))
             self.norm, self.dropout = nn.LayerNorm(width, eps), nn.Dropout(_DROPOUT)
             self.bias = nn.Parameter(torch.zeros(size))
+            self.views = nn.Parameter(torch.empty(views, width).normal_(0.0, _START))
             self.pointer = Pointer(width) if pieces is not None else None
         self.register_buffer("token_of_piece", _token_of_piece(encoder, pieces), persistent=False)
         self.token_of_piece: Tensor
         self.copied = self._copy_layers()
         self._copy_embeddings(pieces)
 
-    def source(self, texts: Sequence[str]) -> Source:
-        """Encode some texts; the keys and values of cross-attention are computed here, once."""
+    def source(self, texts: Sequence[str], views: Sequence[int] = ()) -> Source:
+        """Encode some texts, each for its view; the keys and values of cross-attention are computed here, once."""
         ids, mask = self.encoder.padded(self.encoder.pieces(texts))
-        return self.encoded(ids, mask)
+        return self.encoded(ids, mask, views)
 
-    def encoded(self, ids: Tensor, mask: Tensor) -> Source:
+    def encoded(self, ids: Tensor, mask: Tensor, views: Sequence[int] = ()) -> Source:
         """The same from word pieces [B, n], padded at their right."""
-        states = self.encoder.states(ids, mask).float()
+        return self._viewed(self.encoder.states(ids, mask).float(), ids, mask, views)
+
+    def _viewed(self, states: Tensor, ids: Tensor, mask: Tensor, views: Sequence[int]) -> Source:
+        if len(views):
+            states = states + self.views[torch.tensor(views, device=states.device)][:, None]
         attended = [layer.cross.attended(states) for layer in self._decoder]
         tokens = self.token_of_piece[ids].masked_fill(mask == 0, -1)
         pointed = None if self.pointer is None else self.pointer.key(states)
@@ -143,7 +164,54 @@ class Seq2Seq(nn.Module):
     def decoder(self, text: str) -> QueryDecoder:
         """The language model of one query, for a beam search; from here on without dropout."""
         self.eval()
-        return QueryDecoder(self, text)
+        with torch.inference_mode():
+            return QueryDecoder(self, self.source([text]))
+
+    @torch.inference_mode()
+    def decoders(self, text: str, views: Sequence[int]) -> list[QueryDecoder]:
+        """The same for several views of a query, which is encoded once."""
+        self.eval()
+        ids, mask = self.encoder.padded(self.encoder.pieces([text]))
+        states = self.encoder.states(ids, mask).float()
+        return [QueryDecoder(self, self._viewed(states, ids, mask, [view])) for view in views]
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Write the settings (JSON), the decoder (safetensors), and the encoder in its own Hugging Face folder."""
+        where = Path(folder)
+        where.mkdir(parents=True, exist_ok=True)
+        self.encoder.save(where / _ENCODER)
+        weights = {name: value for name, value in self.state_dict().items() if not name.startswith("encoder.")}
+        pieces = self.tokens if isinstance(self.tokens, PieceTokens) else None
+        if pieces is not None:
+            weights["pieces"] = torch.from_numpy(pieces.pieces)
+        save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, where / _WEIGHTS)
+        (where / _WEIGHTS).chmod(0o644)  # the library lets nobody but its owner read it
+        values = (len(self.embeddings), None if pieces is None else pieces.markers, len(self.layers), self.most)
+        named = dict(zip(_NAMES, (*values, len(self.views), self.encoder.name, self.encoder.max_pieces), strict=True))
+        with atomic_write(where / _SETTINGS) as file:
+            file.write(json.dumps({"format": _FORMAT, "version": _VERSION, **named}, indent=2).encode())
+
+    @classmethod
+    def from_pretrained(cls, folder: str | os.PathLike[str]) -> Seq2Seq:
+        """Read what `save_pretrained` wrote."""
+        where = Path(folder)
+        settings = _settings(where / _SETTINGS)
+        encoder = Encoder.load(where / _ENCODER, max_pieces=settings["max_pieces"])
+        encoder.name = settings["encoder"]
+        try:
+            weights, tokens = load_file(where / _WEIGHTS), settings["tokens"]
+            if settings["markers"] is not None:
+                tokens = PieceTokens(weights.pop("pieces").numpy(), markers=settings["markers"])
+            model = cls(encoder, tokens, layers=settings["layers"], most=settings["most"], views=settings["views"])
+            own = {name for name in model.state_dict() if not name.startswith("encoder.")}
+            if own != weights.keys():
+                raise FileFormatError(f"{where} has other weights")
+            model.load_state_dict(weights, strict=False)
+        except Exception as error:
+            raise FileFormatError(
+                f"{where / _WEIGHTS} is missing, damaged or of another model: copy or build the baseline again"
+            ) from error
+        return model.eval()
 
     @property
     def _decoder(self) -> list[DecoderLayer]:
@@ -181,14 +249,12 @@ class Seq2Seq(nn.Module):
 
 
 class QueryDecoder:
-    """A `Decoder` over the backbone: the text is encoded once, hypotheses are the rows of a cache."""
+    """A `Decoder` over the backbone for one encoded text; hypotheses are the rows of a cache."""
 
     begin = PAD
 
-    def __init__(self, model: Seq2Seq, text: str) -> None:
-        self.model = model
-        with torch.inference_mode():
-            self._start = model.start(model.source([text]))
+    def __init__(self, model: Seq2Seq, source: Source) -> None:
+        self.model, self._start = model, model.start(source)
 
     def start(self) -> Cache:
         """The cache of one hypothesis."""
@@ -221,3 +287,18 @@ def _token_of_piece(encoder: Encoder, pieces: PieceTokens | None) -> Tensor:
     if pieces is not None:
         tokens[torch.from_numpy(pieces.pieces)] = torch.arange(pieces.first, pieces.size)
     return tokens
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    try:
+        settings: dict[str, Any] = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise FileFormatError(f"cannot read {path}: {error}; copy or build the baseline again") from error
+    if not isinstance(settings, dict) or settings.get("format") != _FORMAT:
+        raise FileFormatError(f"{path} does not describe an autoregressive model: copy or build the baseline again")
+    if settings["version"] > _VERSION:
+        raise FileFormatError(f"{path} has format {settings['version']}, this release reads up to {_VERSION}: upgrade")
+    missing = sorted(set(_NAMES) - settings.keys())
+    if missing:
+        raise FileFormatError(f"{path} does not say {missing[0]!r}: copy or build the baseline again")
+    return settings
