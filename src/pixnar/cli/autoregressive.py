@@ -157,13 +157,13 @@ def _build_row(
 
     from pixnar.cli.baseline import build_with_progress
     from pixnar.evaluation.baselines.autoregressive.build import build_autoregressive
-    from pixnar.evaluation.baselines.autoregressive.retriever import Settings
+    from pixnar.evaluation.baselines.autoregressive.retriever import RowSettings
 
     if threads:
         torch.set_num_threads(threads)
     build = partial(
         build_autoregressive,
-        settings=Settings(row=row, beam=beam),
+        settings=RowSettings(row=row, beam=beam),
         learning=learning,
         overwrite=overwrite,
         threads=threads or torch.get_num_threads(),

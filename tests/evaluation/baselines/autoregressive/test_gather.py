@@ -18,9 +18,9 @@ from pixnar.evaluation.baselines.autoregressive.gather import (
     MAX,
     SEAL,
     SEAL_LM_FM,
+    GatheredDocuments,
     GatherOptions,
     Key,
-    Scored,
     gather,
     seal_lm,
 )
@@ -120,7 +120,7 @@ class SlowGather:
         return {number: self.score(self.texts[number], self.keys, self.unigrams) for number in best}
 
 
-def scores(found: Scored) -> dict[int, float]:
+def scores(found: GatheredDocuments) -> dict[int, float]:
     assert [*found.scores] == sorted(found.scores, reverse=True)
     return dict(zip(found.documents.tolist(), found.scores.tolist(), strict=True))
 

@@ -29,7 +29,7 @@ from pixnar.evaluation.baselines.autoregressive.retriever import (
     NGRAM_ROWS,
     IdRetriever,
     NgramRetriever,
-    Settings,
+    RowSettings,
     load_autoregressive,
 )
 from pixnar.evaluation.baselines.autoregressive.training import Learning
@@ -78,7 +78,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(home: Path, row: str, name: str = "", **changes: Any) -> dict[str, Any]:
-    settings = changes.pop("settings", Settings(row=row, beam=6))
+    settings = changes.pop("settings", RowSettings(row=row, beam=6))
     options = {"learning": LEARNING, "encoder": home / "encoder", **changes}
     return build_autoregressive(home / "corpus", home / (name or row), settings, **options)
 
@@ -280,7 +280,7 @@ def test_what_is_wrong_leaves_nothing(home: Path, tmp_path: Path) -> None:
         (tmp_path / "other", "seal", {"model": home / "minder"}, "was trained on another corpus"),
     ):
         with pytest.raises(PixnarError, match=reason):
-            build_autoregressive(home / corpus, tmp_path / "x", Settings(row=row), **{**given, **options})
+            build_autoregressive(home / corpus, tmp_path / "x", RowSettings(row=row), **{**given, **options})
     with pytest.raises(PixnarError, match="beam 0"):
-        build(home, "seal", settings=Settings(row="seal", beam=0))
+        build(home, "seal", settings=RowSettings(row="seal", beam=0))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other"]

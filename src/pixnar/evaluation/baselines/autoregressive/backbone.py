@@ -40,7 +40,7 @@ _SETTINGS, _WEIGHTS, _ENCODER = "model.json", "model.safetensors", "encoder"
 _NAMES = ("tokens", "markers", "layers", "most", "views", "encoder", "max_pieces")
 
 
-class Source(NamedTuple):
+class EncodedSource(NamedTuple):
     """Encoded texts: what each layer attends, where that is allowed, and what the pointer reads."""
 
     layers: list[Attended]
@@ -53,7 +53,7 @@ class Cache(NamedTuple):
     """Keys and values of all tokens that were read, one per layer, and the source."""
 
     layers: list[Attended]
-    source: Source
+    source: EncodedSource
 
     @property
     def length(self) -> int:
@@ -103,24 +103,24 @@ class Seq2Seq(nn.Module):
         self.copied = self._copy_layers()
         self._copy_embeddings(pieces)
 
-    def source(self, texts: Sequence[str], views: Sequence[int] = ()) -> Source:
+    def source(self, texts: Sequence[str], views: Sequence[int] = ()) -> EncodedSource:
         """Encode some texts, each for its view; the keys and values of cross-attention are computed here, once."""
         ids, mask = self.encoder.padded(self.encoder.pieces(texts))
         return self.encoded(ids, mask, views)
 
-    def encoded(self, ids: Tensor, mask: Tensor, views: Sequence[int] = ()) -> Source:
+    def encoded(self, ids: Tensor, mask: Tensor, views: Sequence[int] = ()) -> EncodedSource:
         """The same from word pieces [B, n], padded at their right."""
         return self._viewed(self.encoder.states(ids, mask).float(), ids, mask, views)
 
-    def _viewed(self, states: Tensor, ids: Tensor, mask: Tensor, views: Sequence[int]) -> Source:
+    def _viewed(self, states: Tensor, ids: Tensor, mask: Tensor, views: Sequence[int]) -> EncodedSource:
         if len(views):
             states = states + self.views[torch.tensor(views, device=states.device)][:, None]
         attended = [layer.cross.attended(states) for layer in self._decoder]
         tokens = self.token_of_piece[ids].masked_fill(mask == 0, -1)
         pointed = None if self.pointer is None else self.pointer.key(states)
-        return Source(attended, mask[:, None, None].bool(), pointed, tokens)
+        return EncodedSource(attended, mask[:, None, None].bool(), pointed, tokens)
 
-    def start(self, source: Source) -> Cache:
+    def start(self, source: EncodedSource) -> Cache:
         """The cache of decoders that have read nothing."""
         nothing = [Attended(*(part[:, :, :0] for part in attended)) for attended in source.layers]
         return Cache(nothing, source)
@@ -145,17 +145,17 @@ class Seq2Seq(nn.Module):
             log_p = self.pointer(log_p, h, source.pointed, source.tokens)
         return log_p, Cache(after, source)
 
-    def forced(self, source: Source, targets: Tensor) -> Tensor:
+    def forced(self, source: EncodedSource, targets: Tensor) -> Tensor:
         """Log-probabilities [B, t, V] at every place of targets [B, t], given the tokens before it."""
         begin = torch.full_like(targets[:, :1], PAD)
         return self.read(torch.cat([begin, targets[:, :-1]], 1), self.start(source))[0]
 
-    def sequence_log_p(self, source: Source, targets: Tensor) -> Tensor:
+    def sequence_log_p(self, source: EncodedSource, targets: Tensor) -> Tensor:
         """Σ log p [B] of targets [B, t] that are padded at their right."""
         log_p = self.forced(source, targets).gather(-1, targets[..., None])[..., 0]
         return log_p.masked_fill(targets == PAD, 0.0).sum(1)
 
-    def loss(self, source: Source, targets: Tensor, smoothing: float = _SMOOTHING) -> Tensor:
+    def loss(self, source: EncodedSource, targets: Tensor, smoothing: float = _SMOOTHING) -> Tensor:
         """The mean cross entropy of the tokens of targets, with label smoothing."""
         log_p, kept = self.forced(source, targets), targets != PAD
         right = log_p.gather(-1, targets[..., None])[..., 0][kept].mean()
@@ -249,11 +249,11 @@ class Seq2Seq(nn.Module):
 
 
 class QueryDecoder:
-    """A `Decoder` over the backbone for one encoded text; hypotheses are the rows of a cache."""
+    """A `LanguageModel` over the backbone for one encoded text; hypotheses are the rows of a cache."""
 
     begin = PAD
 
-    def __init__(self, model: Seq2Seq, source: Source) -> None:
+    def __init__(self, model: Seq2Seq, source: EncodedSource) -> None:
         self.model, self._start = model, model.start(source)
 
     def start(self) -> Cache:

@@ -28,7 +28,7 @@ _CANDIDATES = 2  # per hypothesis and step: as many as end there leave the beam 
 _BATCH = 256  # sequences that are scored at a time
 
 
-class Decoder(Protocol[States]):
+class LanguageModel(Protocol[States]):
     """One query's language model: it reads a token of several hypotheses at a time.
 
     `begin` stands before the first token of every sequence. Log-probabilities are [B, V].
@@ -85,7 +85,7 @@ class BeamOptions:
 
 
 def beam_search(
-    decoder: Decoder[States], constraint: Constraint[Place], options: BeamOptions, prior: Prior | None = None
+    decoder: LanguageModel[States], constraint: Constraint[Place], options: BeamOptions, prior: Prior | None = None
 ) -> list[Hypothesis]:
     """The best `width` of the complete sequences that a beam finds; with `memory` all that it ever kept.
 
@@ -104,14 +104,18 @@ def beam_search(
 
 
 def exhaustive(
-    decoder: Decoder[States], sequences: Sequence[Tokens], k: int, options: BeamOptions, prior: Prior | None = None
+    decoder: LanguageModel[States],
+    sequences: Sequence[Tokens],
+    k: int,
+    options: BeamOptions,
+    prior: Prior | None = None,
 ) -> list[Hypothesis]:
     """The k best of some sequences, by scoring every one of them; of the options, those of the ranking count."""
     scores = sequence_log_p(decoder, sequences).tolist()
     return ranked([(tokens, score, True) for tokens, score in zip(sequences, scores, strict=True)], options, prior)[:k]
 
 
-def sequence_log_p(decoder: Decoder[States], sequences: Sequence[Tokens], *, batch: int = _BATCH) -> Doubles:
+def sequence_log_p(decoder: LanguageModel[States], sequences: Sequence[Tokens], *, batch: int = _BATCH) -> Doubles:
     """Σ log p of the tokens of each sequence, by teacher forcing; beginnings that sequences share are read once."""
     out = np.zeros(len(sequences))
     order = sorted(range(len(sequences)), key=lambda number: sequences[number])
@@ -138,7 +142,7 @@ def ranked(found: Sequence[tuple[Tokens, float, bool]], options: BeamOptions, pr
 class _Beam(Generic[States, Place]):
     """Live hypotheses, in the order of their tokens, and what was kept for the ranking."""
 
-    def __init__(self, decoder: Decoder[States], constraint: Constraint[Place], options: BeamOptions) -> None:
+    def __init__(self, decoder: LanguageModel[States], constraint: Constraint[Place], options: BeamOptions) -> None:
         self.decoder, self.constraint, self.options = decoder, constraint, options
         self.kept: list[tuple[Tokens, float, bool]] = []
         self.tokens: list[Tokens] = [options.prefix]
@@ -204,7 +208,7 @@ def _best(scores: Doubles, count: int) -> Ints:
     return rows[np.argsort(-scores[rows], kind="stable")[:count]]
 
 
-def _forced(decoder: Decoder[States], sequences: list[Tokens]) -> Doubles:
+def _forced(decoder: LanguageModel[States], sequences: list[Tokens]) -> Doubles:
     totals, lengths = np.zeros(len(sequences)), np.array([len(sequence) for sequence in sequences])
     rows, alive = np.zeros(len(sequences), np.int64), np.flatnonzero(lengths > 0)
     states, last = decoder.start(), np.array([decoder.begin])

@@ -25,7 +25,7 @@ from pixnar.evaluation.baselines.autoregressive.retriever import (
     AutoregressiveRetriever,
     IdRetriever,
     NgramRetriever,
-    Settings,
+    RowSettings,
 )
 from pixnar.evaluation.baselines.autoregressive.substrings import Substrings
 from pixnar.evaluation.baselines.autoregressive.training import CURVE, Learned, Learning, learn, write_curve
@@ -51,7 +51,7 @@ _CLUSTERS, _LEAF = 10, 100  # of semantic ids
 def build_autoregressive(
     corpus: Place | Corpus,
     folder: Place,
-    settings: Settings,
+    settings: RowSettings,
     *,
     learning: Learning | None = None,
     model: Place | None = None,
@@ -101,7 +101,7 @@ def build_autoregressive(
     return facts
 
 
-def _check(settings: Settings, learning: Learning | None, model: Place | None, ids: str) -> None:
+def _check(settings: RowSettings, learning: Learning | None, model: Place | None, ids: str) -> None:
     if model is not None and settings.row == DSI:
         raise PixnarError(f"model is for {', '.join(NGRAM_ROWS)}: leave it out, and train {DSI}")
     if (model is None) == (learning is None):
@@ -113,7 +113,7 @@ def _check(settings: Settings, learning: Learning | None, model: Place | None, i
 
 
 def _reused(
-    collection: Collection, folder: Path, aside: Path, settings: Settings, threads: int
+    collection: Collection, folder: Path, aside: Path, settings: RowSettings, threads: int
 ) -> tuple[NgramRetriever, dict[str, Any], dict[str, Any]]:
     """The retriever over the model and index of another row, and the options and facts of its training."""
     content = manifest.read_manifest(folder, BASELINE)
@@ -137,7 +137,7 @@ class _Maker:
     """What a row is trained from: the collection, the encoder, and its word pieces."""
 
     def __init__(
-        self, collection: Collection, settings: Settings, encoder: Encoder, threads: int, progress: Progress | None
+        self, collection: Collection, settings: RowSettings, encoder: Encoder, threads: int, progress: Progress | None
     ) -> None:
         self.collection, self.settings, self.encoder = collection, settings, encoder
         self.threads, self.progress = threads, progress

@@ -73,7 +73,7 @@ def seal_lm(length: int) -> GatherOptions:
     return GatherOptions(rule=MAX, counts=False, length=length)
 
 
-class Scored(NamedTuple):
+class GatheredDocuments(NamedTuple):
     """Documents, best first, the lower number among equals; and which keys they have.
 
     Pair i says that document `pair_documents[i]` has key `pair_keys[i]` (its place among those given) with a cover.
@@ -95,7 +95,7 @@ def gather(
     keys: Sequence[Key],
     options: GatherOptions = SEAL,
     unigram_log_p: NDArray[np.floating] | None = None,
-) -> Scored:
+) -> GatheredDocuments:
     """The documents that have some of the keys, with their scores.
 
     `unigram_log_p` are log-probabilities of all tokens as the first of a key. First the rare keys alone, and as many of
@@ -205,7 +205,7 @@ def _ranges(starts: Ints, sizes: Ints) -> Ints:
 
 def _score(
     index: Substrings, keys: list[_Chosen], find: Find, places: Ints, unigrams: Doubles, options: GatherOptions
-) -> Scored:
+) -> GatheredDocuments:
     """Scores of all documents where keys are found, or unigrams at some of the places."""
     covered = np.zeros(len(index.text), np.bool_)
     lists = [np.zeros(0, np.int64)]
@@ -237,9 +237,11 @@ def _uncovered(index: Substrings, places: Ints, unigrams: Doubles, seen: Ints, b
     return pairs // n_tokens, np.where(np.isin(pairs, seen), 1 - beta, 1.0) * unigrams[pairs % n_tokens]
 
 
-def _sorted(documents: Ints, scores: Doubles, pair_documents: Ints, numbers: Ints, covers: Doubles) -> Scored:
+def _sorted(
+    documents: Ints, scores: Doubles, pair_documents: Ints, numbers: Ints, covers: Doubles
+) -> GatheredDocuments:
     order = np.lexsort((documents, -scores))
-    return Scored(documents[order], scores[order], pair_documents, numbers, covers)
+    return GatheredDocuments(documents[order], scores[order], pair_documents, numbers, covers)
 
 
 def _cover(covered: NDArray[np.bool_], places: Ints, size: int) -> Ints:

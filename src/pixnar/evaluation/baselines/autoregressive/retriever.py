@@ -18,7 +18,14 @@ from pixnar.evaluation.baselines.autoregressive.backbone import QueryDecoder, Se
 from pixnar.evaluation.baselines.autoregressive.beam import BeamOptions, beam_search, sequence_log_p
 from pixnar.evaluation.baselines.autoregressive.collection import AFTER, DOCID, TITLE, Tokens
 from pixnar.evaluation.baselines.autoregressive.constraint import FreeConstraint
-from pixnar.evaluation.baselines.autoregressive.gather import MAX, GatherOptions, Key, Scored, gather, seal_lm
+from pixnar.evaluation.baselines.autoregressive.gather import (
+    MAX,
+    GatheredDocuments,
+    GatherOptions,
+    Key,
+    gather,
+    seal_lm,
+)
 from pixnar.evaluation.baselines.autoregressive.ids import END, FIRST, PieceTokens
 from pixnar.evaluation.baselines.autoregressive.pairs import BODY, QUERY, SPAN, TITLES, WHOLE
 from pixnar.evaluation.baselines.autoregressive.substrings import Ints, Span, Substrings
@@ -46,7 +53,7 @@ _DEPTH = 10  # of MRR@10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class RowSettings:
     """What a row generates and how wide its beam is."""
 
     row: str
@@ -63,7 +70,7 @@ class Settings:
                 f"beam {self.beam}, length {self.length} is not possible: give 1 or more, and a length up to {SPAN}"
             )
 
-    def options(self) -> list[Settings]:
+    def options(self) -> list[RowSettings]:
         """Those that the dev split selects from."""
         if self.row == SEAL_LM:
             return [replace(self, length=length) for length in LENGTHS]
@@ -78,7 +85,7 @@ class Settings:
         return GatherOptions(rule=MAX) if self.row == SEAL_LM_FM else GatherOptions()
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; `Settings(**content)` is the other way."""
+        """As JSON; `RowSettings(**content)` is the other way."""
         return asdict(self)
 
 
@@ -86,7 +93,7 @@ class AutoregressiveRetriever:
     """Documents by what a decoder generates from the query; those that nothing leads to are not found."""
 
     def __init__(
-        self, model: Seq2Seq, doc_ids: Sequence[str] | SortedStrings, settings: Settings, *, threads: int = 1
+        self, model: Seq2Seq, doc_ids: Sequence[str] | SortedStrings, settings: RowSettings, *, threads: int = 1
     ) -> None:
         settings.check()
         self.model, self.doc_ids, self.settings, self.threads = model.eval(), doc_ids, settings, threads
@@ -125,12 +132,12 @@ class AutoregressiveRetriever:
     def _hits(self, text: str, k: int) -> list[Hit]:
         raise NotImplementedError
 
-    def _ranks(self, text: str, relevant: set[str], options: list[Settings]) -> list[float]:
+    def _ranks(self, text: str, relevant: set[str], options: list[RowSettings]) -> list[float]:
         """The reciprocal rank under each of some options."""
         raise NotImplementedError
 
 
-class Generated(NamedTuple):
+class GeneratedKeys(NamedTuple):
     """What a decoder generated from a query: keys by their view, and log-probabilities of single tokens."""
 
     body: list[Key]
@@ -147,7 +154,7 @@ class NgramRetriever(AutoregressiveRetriever):
         model: Seq2Seq,
         doc_ids: Sequence[str] | SortedStrings,
         index: Substrings,
-        settings: Settings,
+        settings: RowSettings,
         *,
         threads: int = 1,
     ) -> None:
@@ -157,7 +164,7 @@ class NgramRetriever(AutoregressiveRetriever):
         self.index, self.pieces = index, model.tokens
         self._plain = PlainSubstrings(index, self.pieces.first)
 
-    def generate(self, text: str, steps: int = SPAN) -> Generated:
+    def generate(self, text: str, steps: int = SPAN) -> GeneratedKeys:
         """The keys of a normalised query: n-grams up to `steps` tokens, and what else the row generates."""
         several = self.settings.row in (SEAL, MINDER)
         views = [BODY, *([TITLES] if several else []), *([QUERY] if self.settings.row == MINDER else [])]
@@ -169,9 +176,9 @@ class NgramRetriever(AutoregressiveRetriever):
         title = self._whole(rest[0], TITLE, _TITLE_STEPS) if rest else []
         query = self._whole(rest[1], DOCID, WHOLE) if len(rest) > 1 else []
         log_p, _ = body.step(body.start(), np.array([body.begin]))
-        return Generated(keys, title, query, log_p[0])
+        return GeneratedKeys(keys, title, query, log_p[0])
 
-    def scored(self, generated: Generated, settings: Settings) -> tuple[list[Key], Scored]:
+    def scored(self, generated: GeneratedKeys, settings: RowSettings) -> tuple[list[Key], GatheredDocuments]:
         """All keys, and the scores of documents by them."""
         boosted = [Key(key.tokens, boost(key.log_p, settings.boost)) for key in generated.query]
         keys = [*generated.body, *generated.title, *boosted]
@@ -198,7 +205,7 @@ class NgramRetriever(AutoregressiveRetriever):
         """The text of a key, without markers."""
         return str(self.model.encoder.tokenizer.decode(self.pieces.decode(tokens)))
 
-    def _ranks(self, text: str, relevant: set[str], options: list[Settings]) -> list[float]:
+    def _ranks(self, text: str, relevant: set[str], options: list[RowSettings]) -> list[float]:
         generated = self.generate(text, max(LENGTHS) if self.settings.row == SEAL_LM else SPAN) if text else None
         if generated is None:
             return [0.0] * len(options)
@@ -251,7 +258,13 @@ class IdRetriever(AutoregressiveRetriever):
     """DSI: ids of documents, generated freely of their tokens; those that do not exist are dropped."""
 
     def __init__(
-        self, model: Seq2Seq, doc_ids: Sequence[str] | SortedStrings, ids: Trie, settings: Settings, *, threads: int = 1
+        self,
+        model: Seq2Seq,
+        doc_ids: Sequence[str] | SortedStrings,
+        ids: Trie,
+        settings: RowSettings,
+        *,
+        threads: int = 1,
     ) -> None:
         super().__init__(model, doc_ids, settings, threads=threads)
         tokens = [END, *range(FIRST, len(model.embeddings))]
@@ -268,7 +281,7 @@ class IdRetriever(AutoregressiveRetriever):
         named = [(number, one.log_p) for one in found for number in self.ids.items(self.ids.find(one.tokens)).tolist()]
         return [Hit(self.doc_ids[number], log_p, "") for number, log_p in named[:k]]
 
-    def _ranks(self, text: str, relevant: set[str], options: list[Settings]) -> list[float]:
+    def _ranks(self, text: str, relevant: set[str], options: list[RowSettings]) -> list[float]:
         rank = _reciprocal([hit.id for hit in self._hits(text, _DEPTH)] if text else [], relevant)
         return [rank] * len(options)
 
@@ -284,7 +297,7 @@ def boost(log_p: float, by: float) -> float:
 
 def load_autoregressive(folder: Path, settings: dict[str, Any], *, threads: int = 1) -> AutoregressiveRetriever:
     """Open what `save` wrote."""
-    chosen, model = Settings(**settings), Seq2Seq.from_pretrained(folder / MODEL)
+    chosen, model = RowSettings(**settings), Seq2Seq.from_pretrained(folder / MODEL)
     doc_ids = read_ids(folder / DOCUMENTS)
     if chosen.row == DSI:
         return IdRetriever(model, doc_ids, Trie.load(folder / IDS), chosen, threads=threads)

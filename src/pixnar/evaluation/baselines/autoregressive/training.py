@@ -98,19 +98,19 @@ def learn(
     return _Run(model, source, judge, learning, progress, say or (lambda _: None)).go(folder, [of, asdict(learning)])
 
 
-class _Part(NamedTuple):
+class _StepPart(NamedTuple):
     """Pairs whose targets are of like length, and their share of all tokens of a step."""
 
     pairs: list[Pair]
     share: float
 
 
-def _by_length(pairs: list[Pair]) -> list[_Part]:
+def _by_length(pairs: list[Pair]) -> list[_StepPart]:
     """The pairs of a step in up to four parts, of which little is padded."""
     ordered = sorted(pairs, key=lambda pair: len(pair.target))
     total, size = sum(len(pair.target) for pair in pairs), math.ceil(len(pairs) / _PARTS)
     parts = [ordered[start : start + size] for start in range(0, len(ordered), size)]
-    return [_Part(part, sum(len(pair.target) for pair in part) / total) for part in parts]
+    return [_StepPart(part, sum(len(pair.target) for pair in part) / total) for part in parts]
 
 
 class _Run:
@@ -231,7 +231,7 @@ class _Run:
         before = self.state["loss"]
         self.state["loss"] = value if before is None else _SHOWN * before + (1 - _SHOWN) * value
 
-    def _backward(self, part: _Part) -> float:
+    def _backward(self, part: _StepPart) -> float:
         """Add the gradients of some of a step's pairs; their share of the step's loss."""
         views = [pair.view for pair in part.pairs] if len(self.model.views) else []
         source = self.model.source([pair.text for pair in part.pairs], views)
