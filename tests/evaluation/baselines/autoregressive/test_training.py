@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +24,7 @@ from pixnar.evaluation.baselines.autoregressive.training import Learned, Learnin
 from pixnar.model.encoder import Encoder
 from tests.helpers.tiny_model import TEXTS, body, tokenizer
 
+ROOT = Path(__file__).resolve().parents[4]
 LEARNING = Learning(pairs=48, batch=8, warmup=1, learning_rate=3e-3, encoder_learning_rate=1e-3)
 
 
@@ -113,22 +116,27 @@ def test_the_best_weights_are_kept(tmp_path: Path) -> None:
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
-def _train_slowly(folder: str) -> None:
+_TRAIN = (
+    "import sys; from tests.evaluation.baselines.autoregressive import test_training as t; t.train_slowly(sys.argv[1])"
+)
+
+
+def train_slowly(folder: str) -> None:
+    """Slowly, so that it can be killed where we want."""
     torch.set_num_threads(1)
     training._SAVE_SECONDS = 0.0
     trained(Path(folder), source=SlowNumbers())
 
 
 def test_a_killed_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
-    child = multiprocessing.get_context("spawn").Process(target=_train_slowly, args=(str(tmp_path / "a"),))
-    child.start()
-    until = time.monotonic() + 120
-    while not list((tmp_path / "a").glob("step-*")):
-        assert child.is_alive(), "it ended before it could be killed"
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    child.kill()
-    child.join()
+    with subprocess.Popen([sys.executable, "-c", _TRAIN, str(tmp_path / "a")], cwd=ROOT) as child:
+        until = time.monotonic() + 120
+        while not list((tmp_path / "a").glob("step-*")):
+            assert child.poll() is None, "it ended before it could be killed"
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        child.kill()
+    assert child.returncode == -signal.SIGKILL
     said: list[str] = []
     model, learned = trained(tmp_path / "a", say=said.append)
     assert said[0].startswith("training: resumed at ")
