@@ -157,8 +157,8 @@ def test_minutes_are_kept_by_the_clock(home: Path, tmp_path: Path, monkeypatch: 
         rates.append(run.optimizer.param_groups[0]["lr"])
         return loss
 
-    step = bi_encoder._TuningRun._step
-    monkeypatch.setattr(bi_encoder._TuningRun, "_step", slower)
+    step = bi_encoder._TuningRun.step
+    monkeypatch.setattr(bi_encoder._TuningRun, "step", slower)
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     _, run, said = tuned(home, Tuning(minutes=0.1, batch=8, warmup=2, checks=3), folder=tmp_path)
     assert run.steps == 10 + 13  # 1 s, then 5 s of 0.4 s each, the last begun before the end

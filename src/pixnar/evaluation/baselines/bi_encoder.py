@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from pixnar.base.errors import MissingPartError, PixnarError
 from pixnar.base.progress import Progress
@@ -23,14 +20,12 @@ from pixnar.evaluation.measures import mrr_at
 from pixnar.evaluation.queries import Queries
 from pixnar.model.encoder import Encoder
 from pixnar.model.features import FeatureCache
-from pixnar.train import checkpoint
-from pixnar.train.checkpoint import flatten, restore
+from pixnar.train.budgeted import BudgetedRun
 from pixnar.train.data import TrainingInputs
 from pixnar.train.loop import pick_device
 from pixnar.train.optimizers import schedule
 from pixnar.train.pairs import Epoch
 
-_SAVE_SECONDS = 120.0  # between checkpoints, at most
 _LENGTH = 1.0  # gradients are cut to
 _PER_DOCUMENT = 20  # docids of a document that are inputs in an epoch, at most
 
@@ -98,7 +93,9 @@ def fine_tune(
     return run.go(folder, [of, asdict(tuning)])
 
 
-class _TuningRun:
+class _TuningRun(BudgetedRun):
+    noun = "fine-tuning"
+
     def __init__(
         self,
         encoder: Encoder,
@@ -110,7 +107,7 @@ class _TuningRun:
         progress: Progress | None,
         say: Callable[[str], None],
     ) -> None:
-        self.encoder, self.tuning, self.progress, self.say = encoder, tuning, progress, say
+        self.encoder, self.tuning = encoder, tuning
         try:
             self.device = pick_device(tuning.device)
             encoder.to(self.device)
@@ -125,92 +122,26 @@ class _TuningRun:
                 "leave out minutes and steps"
             )
         self.judge = Judge(entries, texts, dev.first(tuning.dev_queries), tuning.dev_entries, tuning.seed)
-        self.optimizer = torch.optim.AdamW(encoder.parameters(), lr=tuning.learning_rate, weight_decay=0.01)
-        self.state: dict[str, Any] = {
-            "done": 0,
-            "spent": 0.0,  # seconds of training, without the checks on dev
-            "checks": 0,
-            "start": math.nan,
-            "best": math.nan,
-            "best_step": 0,
-        }
-        self.folder, self.of = Path(), None
-        self._kept, self._saved = -1, 0.0
+        optimizer = torch.optim.AdamW(encoder.parameters(), lr=tuning.learning_rate, weight_decay=0.01)
+        super().__init__(encoder, optimizer, minutes=tuning.minutes, steps=tuning.steps, checks=tuning.checks)
+        self.progress, self.say = progress, say
+        self.state |= {"start": math.nan, "best": math.nan}
+
+    @property
+    def judged(self) -> bool:
+        return len(self.judge) > 0
 
     def go(self, folder: Path, of: Any) -> Tuned:
         """From the start or the last checkpoint to the end."""
-        self.folder, self.of = folder, json.loads(json.dumps(of))
-        self._resume()
-        self._saved = time.monotonic()
-        while True:
-            part, checks = self._part(), int(self._part() * self.tuning.checks)
-            if part >= 1 or not self.state["done"] or checks > self.state["checks"]:
-                self.state["checks"] = checks
-                self._check()
-            elif time.monotonic() - self._saved > _SAVE_SECONDS:
-                self._save()
-            if part >= 1:
-                break
-            began = time.monotonic()
-            loss = self._step(self.state["done"], part)
-            self.state["done"] += 1
-            self.state["spent"] += time.monotonic() - began
-            self._report(loss)
+        self.train(folder, of, check_start=True)
         done, best_step = self.state["done"], self.state["best_step"]
-        if len(self.judge):
-            found = checkpoint.best(folder)
-            assert found is not None
-            self._put(checkpoint.load(found)[0])
-            if not best_step:
-                self.say(f"fine-tuning: {done} steps brought nothing better on dev; the encoder stays as it came")
+        if self.judged and not best_step:
+            self.say(f"fine-tuning: {done} steps brought nothing better on dev; the encoder stays as it came")
         self.encoder.cpu().eval()
-        kept = best_step if len(self.judge) else done
+        kept = best_step if self.judged else done
         return Tuned(done, kept, self.state["start"], self.state["best"], len(self.judge.rows))
 
-    def _part(self) -> float:
-        """How much of the run is done: by its steps, or by its minutes if they run out first."""
-        tuning = self.tuning
-        by_steps = self.state["done"] / tuning.steps if tuning.steps else 0.0
-        return max(by_steps, self.state["spent"] / (60 * tuning.minutes) if tuning.minutes else 0.0)
-
-    def _report(self, loss: float) -> None:
-        if self.progress:
-            done, part = self.state["done"], self._part()
-            left = self.state["spent"] * (1 / max(part, 1e-9) - 1)
-            total = self.tuning.steps or max(done, int(done / max(part, 1e-9)))
-            self.progress(f"fine-tuning: loss {loss:.3f}, {max(left, 0):.0f} s left", done, total)
-
-    def _resume(self) -> None:
-        """Take up the last checkpoint of the same run; those of another are removed."""
-        found = checkpoint.latest(self.folder)
-        if found is None:
-            return
-        tensors, state = checkpoint.load(found)
-        if state.pop("of") != self.of:
-            self.say("fine-tuning: the checkpoints found are of other settings or another corpus; starting again")
-            shutil.rmtree(self.folder)
-            return
-        optimizer = {name[10:]: value for name, value in tensors.items() if name.startswith("optimizer.")}
-        self.optimizer.load_state_dict(restore(optimizer, state.pop("optimizer")))
-        self._put(tensors)
-        self.state = {name: math.nan if value is None else value for name, value in state.items()}
-        self._kept = self.state["done"]
-        if self.state["best_step"] == self._kept and len(self.judge):
-            checkpoint.mark_best(self.folder, self._kept)  # a kill may have come between saving and marking
-        self.say(f"fine-tuning: resumed at step {self._kept:,}")
-
-    def _put(self, tensors: dict[str, Tensor]) -> None:
-        self.encoder.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("model.")})
-
-    def _save(self) -> None:
-        self._saved = time.monotonic()
-        optimizer, rest = flatten(self.optimizer.state_dict())
-        tensors = {f"model.{name}": value for name, value in self.encoder.state_dict().items()}
-        tensors |= {f"optimizer.{name}": value for name, value in optimizer.items()}
-        known = {name: None if math.isnan(value) else value for name, value in self.state.items()}
-        checkpoint.save(self.folder, self.state["done"], tensors, known | {"optimizer": rest, "of": self.of})
-
-    def _step(self, done: int, part: float) -> float:
+    def step(self, done: int, part: float) -> float:
         tuning, encoder = self.tuning, self.encoder
         encoder.train()
         torch.manual_seed((tuning.seed * 1_000_003 + done) % 2**63)  # dropout: the same in every run
@@ -230,14 +161,13 @@ class _TuningRun:
         self.optimizer.step()
         return float(loss.detach())
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Measure on dev and save; the best weights so far are marked."""
         step = self.state["done"]
-        if step == self._kept:
+        if step == self.kept:
             return
-        self._kept = step
         better = False
-        if len(self.judge):
+        if self.judged:
             value = self.judge(self.encoder, self.progress)
             self.say(f"fine-tuning: step {step:,}, dev MRR@10 {value:.4f} {self.judge.words}")
             if not step:
@@ -245,9 +175,7 @@ class _TuningRun:
             better = not step or value > self.state["best"]
             if better:
                 self.state["best"], self.state["best_step"] = value, step
-        self._save()
-        if better:
-            checkpoint.mark_best(self.folder, step)
+        self.save(best=better)
 
 
 class _Sides:

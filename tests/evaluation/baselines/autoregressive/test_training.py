@@ -22,6 +22,7 @@ from pixnar.evaluation.baselines.autoregressive.ids import END, FIRST
 from pixnar.evaluation.baselines.autoregressive.pairs import Pair
 from pixnar.evaluation.baselines.autoregressive.training import Learned, Learning, learn, write_curve
 from pixnar.model.encoder import Encoder
+from pixnar.train import budgeted
 from tests.helpers.tiny_model import TEXTS, body, tokenizer
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -124,7 +125,7 @@ _TRAIN = (
 def train_slowly(folder: str) -> None:
     """Slowly, so that it can be killed where we want."""
     torch.set_num_threads(1)
-    training._SAVE_SECONDS = 0.0
+    budgeted._SAVE_SECONDS = 0.0
     trained(Path(folder), source=SlowNumbers())
 
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pixnar.base.errors import MissingExtraError, PixnarError
 from pixnar.base.progress import Progress
 from pixnar.base.storage import atomic_write
 from pixnar.evaluation.baselines.autoregressive.backbone import Seq2Seq, padded
 from pixnar.evaluation.baselines.autoregressive.pairs import Pair, PairSource
-from pixnar.train import checkpoint
-from pixnar.train.checkpoint import flatten, restore
+from pixnar.train.budgeted import BudgetedRun
 from pixnar.train.optimizers import schedule
 
 CURVE = "curve"
@@ -29,7 +26,6 @@ CURVE = "curve"
 Judge = Callable[[Seq2Seq], float]
 """MRR@10 of a model on a sample of dev queries."""
 
-_SAVE_SECONDS = 120.0  # between checkpoints, at most
 _LENGTH = 1.0  # gradients are cut to
 _PARTS = 4  # of a step, by the length of targets
 _SHOWN = 0.95  # of the running mean of the loss is the past
@@ -113,7 +109,9 @@ def _by_length(pairs: list[Pair]) -> list[_StepPart]:
     return [_StepPart(part, sum(len(pair.target) for pair in part) / total) for part in parts]
 
 
-class _Run:
+class _Run(BudgetedRun):
+    words = "{:,} pairs"
+
     def __init__(
         self,
         model: Seq2Seq,
@@ -124,97 +122,28 @@ class _Run:
         say: Callable[[str], None],
     ) -> None:
         self.model, self.source, self.judge, self.learning = model, source, judge, learning
-        self.progress, self.say = progress, say
         body: Any = model.encoder.body
         body.get_input_embeddings().weight.requires_grad_(False)  # dense gradients of all words in every step
-        self.optimizer = torch.optim.AdamW(_groups(model, learning), weight_decay=0.01, fused=True)
-        self.state: dict[str, Any] = {
-            "done": 0,
-            "spent": 0.0,  # seconds of training, without the checks on dev
-            "checks": 0,
-            "loss": None,
-            "best_step": 0,
-            "curve": [],
-        }
-        self.folder, self.of = Path(), None
-        self._saved = 0.0
+        optimizer = torch.optim.AdamW(_groups(model, learning), weight_decay=0.01, fused=True)
+        super().__init__(model, optimizer, minutes=learning.minutes, steps=learning.steps, checks=learning.checks)
+        self.progress, self.say, self.unit = progress, say, learning.batch
+        self.state |= {"loss": math.nan, "curve": []}
+
+    @property
+    def judged(self) -> bool:
+        return self.judge is not None
 
     def go(self, folder: Path, of: Any) -> Learned:
         """From the start or the last checkpoint to the end."""
-        self.folder, self.of = folder, json.loads(json.dumps(of))
-        self._resume()
-        self._saved = time.monotonic()
-        while True:
-            part, checks = self._part(), int(self._part() * self.learning.checks)
-            if part >= 1 or checks > self.state["checks"]:
-                self.state["checks"] = checks
-                self._check()
-            elif time.monotonic() - self._saved > _SAVE_SECONDS:
-                self._save()
-            if part >= 1:
-                break
-            began = time.monotonic()
-            self._step(self.state["done"], part)
-            self.state["done"] += 1
-            self.state["spent"] += time.monotonic() - began
-            self._report()
-        return self._finish()
-
-    def _finish(self) -> Learned:
-        curve, best_step = self.state["curve"], self.state["done"]
-        if self.judge:
-            best_step = self.state["best_step"]
-            found = checkpoint.best(self.folder)
-            assert found is not None
-            self._put(checkpoint.load(found)[0])
+        self.train(folder, of, check_start=False)
         self.model.eval()
-        scores = [row["dev"] for row in curve]
-        best = max(scores) if self.judge else None
+        curve = self.state["curve"]
+        best_step = self.state["best_step"] if self.judged else self.state["done"]
+        best = max(row["dev"] for row in curve) if self.judged else None
         minutes = round(self.state["spent"] / 60, 2)
         return Learned(curve[-1]["pairs"], minutes, best_step * self.learning.batch, best, curve)
 
-    def _part(self) -> float:
-        """How much of the run is done: by its steps, or by its minutes if they run out first."""
-        learning = self.learning
-        by_steps = self.state["done"] / learning.steps if learning.steps else 0.0
-        return max(by_steps, self.state["spent"] / (60 * learning.minutes) if learning.minutes else 0.0)
-
-    def _report(self) -> None:
-        if self.progress:
-            done, part = self.state["done"], self._part()
-            left = self.state["spent"] * (1 / max(part, 1e-9) - 1)
-            total = self.learning.steps or max(done, int(done / max(part, 1e-9)))
-            self.progress(f"training: loss {self.state['loss']:.3f}, {max(left, 0):.0f} s left", done, total)
-
-    def _resume(self) -> None:
-        """Take up the last checkpoint of the same run; those of another are removed."""
-        found = checkpoint.latest(self.folder)
-        if found is None:
-            return
-        tensors, state = checkpoint.load(found)
-        if state.pop("of") != self.of:
-            self.say("training: the checkpoints found are of other settings or another corpus; starting again")
-            shutil.rmtree(self.folder)
-            return
-        optimizer = {name[10:]: value for name, value in tensors.items() if name.startswith("optimizer.")}
-        self.optimizer.load_state_dict(restore(optimizer, state.pop("optimizer")))
-        self._put(tensors)
-        self.state = state
-        if state["best_step"] == state["done"] and self.judge:
-            checkpoint.mark_best(self.folder, state["done"])  # a kill may have come between saving and marking
-        self.say(f"training: resumed at {state['done'] * self.learning.batch:,} pairs")
-
-    def _put(self, tensors: dict[str, Tensor]) -> None:
-        self.model.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("model.")})
-
-    def _save(self) -> None:
-        self._saved = time.monotonic()
-        optimizer, rest = flatten(self.optimizer.state_dict())
-        tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
-        tensors |= {f"optimizer.{name}": value for name, value in optimizer.items()}
-        checkpoint.save(self.folder, self.state["done"], tensors, self.state | {"optimizer": rest, "of": self.of})
-
-    def _step(self, done: int, part: float) -> None:
+    def step(self, done: int, part: float) -> float:
         learning, model = self.learning, self.model
         model.train()
         torch.manual_seed((learning.seed * 1_000_003 + done) % 2**63)  # dropout: the same in every run
@@ -229,7 +158,8 @@ class _Run:
         nn.utils.clip_grad_norm_(model.parameters(), _LENGTH)
         self.optimizer.step()
         before = self.state["loss"]
-        self.state["loss"] = value if before is None else _SHOWN * before + (1 - _SHOWN) * value
+        self.state["loss"] = value if math.isnan(before) else _SHOWN * before + (1 - _SHOWN) * value
+        return float(self.state["loss"])
 
     def _backward(self, part: _StepPart) -> float:
         """Add the gradients of some of a step's pairs; their share of the step's loss."""
@@ -240,7 +170,7 @@ class _Run:
         loss.backward()  # type: ignore[no-untyped-call]
         return float(loss.detach())
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Measure on dev, note a point of the curve, and save; the best weights so far are marked."""
         step, curve = self.state["done"], self.state["curve"]
         pairs, loss = step * self.learning.batch, self.state["loss"]
@@ -251,9 +181,7 @@ class _Run:
         if better:
             self.state["best_step"] = step
         curve.append({"pairs": pairs, "minutes": self.state["spent"] / 60, "loss": loss, "dev": value})
-        self._save()
-        if better:
-            checkpoint.mark_best(self.folder, step)
+        self.save(best=better)
         if value is not None:
             self.say(f"training: {pairs:,} pairs, dev MRR@10 {value:.4f} on a sample")
 
