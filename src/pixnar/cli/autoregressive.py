@@ -10,13 +10,20 @@ from typing import Annotated, Any
 
 import typer
 
-from pixnar.cli.common import JsonFile, Overwrite, SkipBadRows, Threads
+from pixnar.base.errors import PixnarError
+from pixnar.cli.common import (
+    BaselineFields,
+    BaselineOutput,
+    CorpusName,
+    EncoderName,
+    JsonFile,
+    Overwrite,
+    SkipBadRows,
+    Threads,
+)
 
-Fields = StrEnum("Fields", "auto docids text both")  # what documents consist of
 Ids = StrEnum("Ids", "naive semantic")  # what DSI generates
 
-CorpusName = Annotated[str, typer.Argument(help="Corpus folder, or irds:ID.")]
-Output = Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")]
 Minutes = Annotated[float, typer.Option(help="Train for so long, without the checks on the dev split.", min=0)]
 PairCount = Annotated[
     int, typer.Option(help="Or on so many pairs; without minutes, the same seed gives the same ranking.", min=0)
@@ -26,13 +33,10 @@ ModelFolder = Annotated[
     typer.Option(help="A baseline seal-lm, seal-lm-fm, seal or minder of the same corpus, whose model is taken."),
 ]
 Over = Annotated[
-    Fields,
+    BaselineFields,
     typer.Option(help="docids: a document is its docids; text: title and text; both; auto: what the corpus has."),
 ]
 Beam = Annotated[int, typer.Option(help="Hypotheses that go on at each step: more find more and take longer.", min=1)]
-EncoderName = Annotated[
-    str | None, typer.Option(help="Hugging Face encoder by name or folder; default: that of pixnar fit.")
-]
 Batch = Annotated[int, typer.Option(help="Pairs in a step of training.", min=1)]
 LearningRate = Annotated[float, typer.Option(help="Of the decoder; the encoder has a fifth of it.")]
 Denoising = Annotated[
@@ -42,6 +46,7 @@ Denoising = Annotated[
 Checks = Annotated[int, typer.Option(help="How often the dev split is measured; the best weights are kept.", min=1)]
 Seed = Annotated[int, typer.Option(help="Of pairs, dropout and naive ids.", min=0)]
 
+_USUAL = (None, 64, 1e-4, 0.2, 4, 0)  # encoder, batch, learning rate, denoising, checks, seed
 _TRAINING = """Encoder and decoder are trained on the corpus; there is no generative pre-training. The folder has the
 learning curve (curve.json, curve.png). Interrupted, training resumes with the same command."""
 
@@ -57,18 +62,18 @@ _HELP = {
 def _ngram_row(row: str) -> Callable[..., None]:
     def command(
         corpus: CorpusName,
-        output: Output,
+        output: BaselineOutput,
         minutes: Minutes = 0.0,
         pairs: PairCount = 0,
         model: ModelFolder = None,
-        over: Over = Fields.auto,
+        over: Over = BaselineFields.auto,
         beam: Beam = 15,
-        encoder: EncoderName = None,
-        batch: Batch = 64,
-        learning_rate: LearningRate = 1e-4,
-        denoising: Denoising = 0.2,
-        checks: Checks = 4,
-        seed: Seed = 0,
+        encoder: EncoderName = _USUAL[0],
+        batch: Batch = _USUAL[1],
+        learning_rate: LearningRate = _USUAL[2],
+        denoising: Denoising = _USUAL[3],
+        checks: Checks = _USUAL[4],
+        seed: Seed = _USUAL[5],
         skip_bad_rows: SkipBadRows = False,
         overwrite: Overwrite = False,
         threads: Threads = 0,
@@ -76,6 +81,12 @@ def _ngram_row(row: str) -> Callable[..., None]:
     ) -> None:
         from pixnar.evaluation.baselines.autoregressive.pairs import Shares
 
+        trained = (encoder, batch, learning_rate, denoising, checks, seed)
+        if model is not None and trained != _USUAL:
+            raise PixnarError(
+                "--model brings its own training: leave out --encoder, --batch, --learning-rate, --denoising, --checks "
+                "and --seed"
+            )
         learning = _learning(minutes, pairs, batch, learning_rate, checks, seed)
         chosen = {"model": model, "over": over, "shares": Shares.with_denoising(denoising), "encoder": encoder}
         _build_row(row, beam, learning, corpus, output, chosen, skip_bad_rows, overwrite, threads, json_file)
@@ -90,13 +101,13 @@ def _ngram_row(row: str) -> Callable[..., None]:
 
 def dsi(
     corpus: CorpusName,
-    output: Output,
+    output: BaselineOutput,
     minutes: Minutes = 0.0,
     pairs: PairCount = 0,
     ids: Annotated[
         Ids, typer.Option(help="naive: random numbers; semantic: paths of clusters of the encoder's vectors.")
     ] = Ids.naive,
-    over: Over = Fields.auto,
+    over: Over = BaselineFields.auto,
     beam: Beam = 10,
     encoder: EncoderName = None,
     batch: Batch = 64,

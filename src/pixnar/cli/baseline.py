@@ -16,7 +16,11 @@ from pixnar.base.errors import PixnarError
 from pixnar.base.progress import show_progress
 from pixnar.cli import autoregressive
 from pixnar.cli.common import (
+    BaselineFields,
+    BaselineOutput,
     Cache,
+    CorpusName,
+    EncoderName,
     JsonFile,
     Overwrite,
     Settings,
@@ -34,14 +38,7 @@ commands = group(
     "Each is a folder that [bold]pixnar search[/bold] and [bold]pixnar verify[/bold] take like an index.",
 )
 
-CorpusName = Annotated[str, typer.Argument(help="Corpus folder, or irds:ID.")]
-Output = Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")]
-EncoderName = Annotated[
-    str | None,
-    typer.Option(help="Hugging Face encoder by name or folder; default: that of pixnar fit."),
-]
 Bm25Fields = StrEnum("Bm25Fields", "auto docids joined text both")  # what BM25 is over
-Fields = StrEnum("Fields", "auto docids text both")  # what dense retrieval and hybrids are over
 Aggregated = StrEnum("Aggregated", "auto max logsumexp mean")  # how entries of a document become its score
 Fused = StrEnum("Fused", "weights rrf")  # how a hybrid adds up its sides
 Precision = StrEnum("Precision", "fp32 int8")  # weights of an encoder
@@ -62,7 +59,7 @@ PrecisionOption = Annotated[
 @commands.command("bm25")
 def bm25(
     corpus: CorpusName,
-    output: Output,
+    output: BaselineOutput,
     over: Annotated[
         Bm25Fields,
         typer.Option(
@@ -93,15 +90,15 @@ def bm25(
 @commands.command("dense")
 def dense(
     corpus: CorpusName,
-    output: Output,
+    output: BaselineOutput,
     encoder: EncoderName = None,
     over: Annotated[
-        Fields,
+        BaselineFields,
         typer.Option(
             help="docids: one vector each; text: one of title and text; both: all of these; auto: "
             "docids or both, as the dev split selects."
         ),
-    ] = Fields.docids,
+    ] = BaselineFields.docids,
     aggregate: AggregateOption = Aggregated.auto,
     scale: Scale = 0.0,
     index: Annotated[Near, typer.Option(help="flat: exact; hnsw: a graph, faster on millions of vectors.")] = Near.flat,
@@ -169,10 +166,10 @@ def dense(
 @commands.command("hybrid")
 def hybrid(
     corpus: CorpusName,
-    output: Output,
+    output: BaselineOutput,
     over: Annotated[
-        Fields, typer.Option(help="What both sides read; auto: docids and text where documents have text.")
-    ] = Fields.auto,
+        BaselineFields, typer.Option(help="What both sides read; auto: docids and text where documents have text.")
+    ] = BaselineFields.auto,
     fusion: Annotated[
         Fused, typer.Option(help="weights: dense + weight x BM25; rrf: reciprocal rank fusion.")
     ] = Fused.weights,
@@ -227,7 +224,7 @@ def hybrid(
 @commands.command("clover")
 def clover(
     corpus: CorpusName,
-    output: Output,
+    output: BaselineOutput,
     losses: Annotated[
         Losses,
         typer.Option(

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
+from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
@@ -128,6 +129,12 @@ TextColumn = Annotated[str | None, typer.Option("--text", help="Of a table: the 
 NameColumns = Annotated[
     str | None,
     typer.Option("--names", help="Of a table: columns with names, separated by commas; cells by ';' or '|'."),
+]
+CorpusName = Annotated[str, typer.Argument(help="Corpus folder, or irds:ID.")]
+BaselineOutput = Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")]
+BaselineFields = StrEnum("BaselineFields", "auto docids text both")  # what a baseline is over
+EncoderName = Annotated[
+    str | None, typer.Option(help="Hugging Face encoder by name or folder; default: that of pixnar fit.")
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output.")]
 

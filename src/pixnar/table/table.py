@@ -266,10 +266,10 @@ class DocidTable:
         `documents` describes documents, new ones and known ones; one that is only added has no title and no metadata.
         """
         change = Change(
-            add=[(doc_id, tuple(map(int, tokens))) for doc_id, tokens in add],
+            add=[(doc_id, _tokens(tokens)) for doc_id, tokens in add],
             remove_documents=list(remove_documents),
-            remove_docids=[tuple(map(int, tokens)) for tokens in remove_docids],
-            remove_pairs=[(doc_id, tuple(map(int, tokens))) for doc_id, tokens in remove_pairs],
+            remove_docids=[_tokens(tokens) for tokens in remove_docids],
+            remove_pairs=[(doc_id, _tokens(tokens)) for doc_id, tokens in remove_pairs],
             spellings=list(spellings),
             documents=list(documents),
         )
@@ -469,6 +469,10 @@ class DocidTable:
                     f"document {shown(doc_id)} belongs to part {owner} of {part['of']}, {self._name} is part "
                     f"{part['number']}: add it there"
                 )
+
+
+def _tokens(tokens: Iterable[int]) -> Tokens:
+    return tuple(map(int, tokens))
 
 
 def _snapshot_of(overlay: Overlay, version: int) -> Snapshot:

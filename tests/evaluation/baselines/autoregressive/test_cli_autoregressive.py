@@ -53,15 +53,9 @@ def test_dsi_has_semantic_ids(home: Path) -> None:
 def test_what_is_wrong_is_one_line(home: Path) -> None:
     out = ("-o", home / "x", "--encoder", home / "encoder")
     fails("give minutes or pairs to train for", "baseline", "seal", home / "corpus", *out)
-    fails(
-        "is no baseline (manifest.json is missing)",
-        "baseline",
-        "seal",
-        home / "corpus",
-        *out,
-        "--model",
-        home / "encoder",
-    )
+    other = ("-o", home / "x", "--model", home / "encoder")
+    fails("is no baseline (manifest.json is missing)", "baseline", "seal", home / "corpus", *other)
+    fails("--model brings its own training", "baseline", "seal", home / "corpus", *other, "--batch", "8")
     fails("batch", "baseline", "dsi", home / "corpus", *out, "--pairs", "10", "--batch", "0")
     fails("--over", "baseline", "seal", home / "corpus", *out, "--over", "titles")
     fails("over text is not possible", "baseline", "minder", home / "corpus", *out, "--pairs", "1", "--over", "text")

@@ -124,7 +124,7 @@ def _reused(
         raise PixnarError(f"{folder} is over {options['over']}: give --over {options['over']}, or minutes or pairs")
     if facts["collection"] != collection.fingerprint():
         raise PixnarError(f"{folder} was trained on another corpus: give a model of this one, or minutes or pairs")
-    manifest.check_files(folder, content, [INDEX], BASELINE)
+    manifest.check_files(folder, content, list(content["files"]), BASELINE)
     for ending in ("json", "png"):
         shutil.copyfile(folder / f"{CURVE}.{ending}", aside / f"{CURVE}.{ending}")
     model, index = Seq2Seq.from_pretrained(folder / MODEL), Substrings.load(folder / INDEX)

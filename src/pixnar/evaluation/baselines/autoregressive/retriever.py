@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -89,7 +90,7 @@ class RowSettings:
         return asdict(self)
 
 
-class AutoregressiveRetriever:
+class AutoregressiveRetriever(ABC):
     """Documents by what a decoder generates from the query; those that nothing leads to are not found."""
 
     def __init__(
@@ -129,12 +130,13 @@ class AutoregressiveRetriever:
         self.model.save_pretrained(folder / MODEL)
         write_ids(folder / DOCUMENTS, self.doc_ids)
 
+    @abstractmethod
     def _hits(self, text: str, k: int) -> list[Hit]:
-        raise NotImplementedError
+        """The k best documents of a normalised query."""
 
+    @abstractmethod
     def _ranks(self, text: str, relevant: set[str], options: list[RowSettings]) -> list[float]:
         """The reciprocal rank under each of some options."""
-        raise NotImplementedError
 
 
 class GeneratedKeys(NamedTuple):
